@@ -1,0 +1,9 @@
+//! Logs behind one trait.
+mod batch;
+mod log;
+mod record;
+pub use batch::{
+    MESSAGE_OVERHEAD_BYTES, Message, MessageBatch, MessageIter, PROPERTIES_BYTES_MAX, Properties, find_property,
+};
+pub use log::{Acked, CheckBack, End, Link, Log, OffsetRange, Prepared, Queues, ReadLimit, Ticket, TopicSpec, Verdict};
+pub use record::{Body, Entry, RecordBatch, RecordRef};

@@ -1,0 +1,133 @@
+//! Records on their way out: one shared buffer for a whole read, and a view for each record.
+
+use crate::find_property;
+use bytes::Bytes;
+use onceflow_types::{Offset, Partition, Timestamp};
+use std::ops::Range;
+
+/// The records of one read, in offset order without gaps.
+#[derive(Clone, Debug)]
+pub struct RecordBatch {
+    partition: Partition,
+    /// The bytes as read, and the bodies that had to be inflated.
+    buffers: [Bytes; 2],
+    entries: Vec<Entry>,
+}
+
+/// Where one record lies in a batch's buffers.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its offset.
+    pub offset: Offset,
+    /// When its producer made it.
+    pub born: Timestamp,
+    /// When the log stored it.
+    pub stored: Timestamp,
+    /// Where its body lies.
+    pub body: Body,
+    /// Where its properties lie in the first buffer.
+    pub properties: Range<u32>,
+}
+
+/// The body of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// In the bytes as read.
+    Plain(Range<u32>),
+    /// In the second buffer.
+    Inflated(Range<u32>),
+    /// The record is there, but its body cannot be had; the text says why. It is the stage's error policy's to decide.
+    Undecodable(&'static str),
+}
+
+/// One record, borrowed from its batch.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordRef<'b> {
+    batch: &'b RecordBatch,
+    entry: &'b Entry,
+}
+
+impl RecordBatch {
+    /// A batch without records.
+    pub fn empty(partition: Partition) -> Self {
+        RecordBatch { partition, buffers: [Bytes::new(), Bytes::new()], entries: vec![] }
+    }
+
+    /// A batch over `raw` bytes and `inflated` bodies. Ranges outside the buffers read as empty; logs build them from
+    /// checked lengths.
+    pub fn new(partition: Partition, raw: Bytes, inflated: Bytes, entries: Vec<Entry>) -> Self {
+        RecordBatch { partition, buffers: [raw, inflated], entries }
+    }
+
+    /// The partition they were read from.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// The records in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = RecordRef<'_>> + ExactSizeIterator {
+        self.entries.iter().map(|entry| RecordRef { batch: self, entry })
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The offset after the last record; `None` when there is no record.
+    pub fn next_offset(&self) -> Option<Offset> {
+        self.entries.last().map(|last| last.offset.next())
+    }
+
+    /// Bytes of bodies and properties, roughly what the batch holds in memory.
+    pub fn bytes(&self) -> usize {
+        self.buffers[0].len() + self.buffers[1].len()
+    }
+
+    fn slice(&self, buffer: usize, range: &Range<u32>) -> &[u8] {
+        let bytes = self.buffers.get(buffer).map_or(&[][..], |bytes| bytes);
+        bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+}
+
+impl<'b> RecordRef<'b> {
+    /// The record's offset.
+    pub fn offset(&self) -> Offset {
+        self.entry.offset
+    }
+
+    /// When its producer made it.
+    pub fn born(&self) -> Timestamp {
+        self.entry.born
+    }
+
+    /// When the log stored it.
+    pub fn stored(&self) -> Timestamp {
+        self.entry.stored
+    }
+
+    /// The body, or why there is none.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn body(&self) -> Result<&'b [u8], &'static str> {
+        match &self.entry.body {
+            Body::Plain(range) => Ok(self.batch.slice(0, range)),
+            Body::Inflated(range) => Ok(self.batch.slice(1, range)),
+            Body::Undecodable(reason) => Err(reason),
+        }
+    }
+
+    /// The properties, encoded.
+    pub fn properties(&self) -> &'b [u8] {
+        self.batch.slice(0, &self.entry.properties)
+    }
+
+    /// One property.
+    pub fn property(&self, name: &str) -> Option<&'b [u8]> {
+        find_property(self.properties(), name)
+    }
+}
