@@ -7,7 +7,7 @@
 //! | 4 | total length of this message, this field included |
 //! | 4 | magic code, 0 |
 //! | 4 | body CRC, 0 |
-//! | 4 | flag, 0 |
+//! | 4 | flag: a signed number of the producer's, 0 unless it says otherwise |
 //! | 4 + n | body length, body |
 //! | 2 + m | properties length, properties |
 //!
@@ -75,18 +75,38 @@ pub fn find_property<'p>(properties: &'p [u8], name: &str) -> Option<&'p [u8]> {
 }
 
 /// Messages for one partition, encoded. Reuse it: [`clear`](Self::clear) keeps its memory.
+///
+/// ```
+/// use onceflow_log::MessageBatch;
+///
+/// let mut batch = MessageBatch::default();
+/// batch.push(b"KEYS\x01order-7\x02", b"{}")?;
+/// batch.push_with_flag(-3, b"", b"second")?;
+/// assert_eq!((batch.len(), batch.largest_bytes()), (2, 15));
+/// assert_eq!(batch.iter().map(|message| message.flag).collect::<Vec<_>>(), [0, -3]);
+/// # Ok::<(), onceflow_types::Error>(())
+/// ```
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct MessageBatch {
     bytes: Vec<u8>,
     len: usize,
+    largest_bytes: usize,
 }
 
 impl MessageBatch {
-    /// Adds a message.
+    /// Adds a message whose flag is 0.
     ///
     /// # Errors
     /// `Record` when the body is longer than a 31-bit length can say, or the properties than [`PROPERTIES_BYTES_MAX`].
     pub fn push(&mut self, properties: &[u8], body: &[u8]) -> Result<()> {
+        self.push_with_flag(0, properties, body)
+    }
+
+    /// Adds a message with a flag. RocketMQ stores it and hands it on; what it means is its producer's affair.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_with_flag(&mut self, flag: i32, properties: &[u8], body: &[u8]) -> Result<()> {
         let total = MESSAGE_OVERHEAD_BYTES + properties.len() + body.len();
         let (Ok(total), Ok(body_len)) = (i32::try_from(total), i32::try_from(body.len())) else {
             return Err(Error::record(format!("message is too large: bytes={total}")));
@@ -96,12 +116,14 @@ impl MessageBatch {
             Err(_) => return Err(Error::record(format!("properties are too long: bytes={}", properties.len()))),
         };
         self.bytes.extend_from_slice(&total.to_be_bytes());
-        self.bytes.extend_from_slice(&[0; 12]);
+        self.bytes.extend_from_slice(&[0; 8]);
+        self.bytes.extend_from_slice(&flag.to_be_bytes());
         self.bytes.extend_from_slice(&body_len.to_be_bytes());
         self.bytes.extend_from_slice(body);
         self.bytes.extend_from_slice(&properties_len.to_be_bytes());
         self.bytes.extend_from_slice(properties);
         self.len += 1;
+        self.largest_bytes = self.largest_bytes.max(properties.len() + body.len());
         Ok(())
     }
 
@@ -110,12 +132,13 @@ impl MessageBatch {
     /// # Errors
     /// `Corrupt` when they are not whole messages.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<MessageBatch> {
-        let mut len = 0;
+        let (mut len, mut largest_bytes) = (0, 0);
         for message in MessageIter::new(&bytes) {
-            message?;
+            let message = message?;
             len += 1;
+            largest_bytes = largest_bytes.max(message.properties.len() + message.body.len());
         }
-        Ok(MessageBatch { bytes, len })
+        Ok(MessageBatch { bytes, len, largest_bytes })
     }
 
     /// The messages in order.
@@ -138,16 +161,24 @@ impl MessageBatch {
         self.len == 0
     }
 
+    /// Body and properties of the largest message, in bytes: what [`Log::message_bytes_max`](crate::Log) bounds.
+    pub fn largest_bytes(&self) -> usize {
+        self.largest_bytes
+    }
+
     /// Removes all messages, keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.len = 0;
+        self.largest_bytes = 0;
     }
 }
 
 /// One message of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'b> {
+    /// A signed number of its producer's, 0 unless it says otherwise.
+    pub flag: i32,
     /// Its body.
     pub body: &'b [u8],
     /// Its properties, encoded.
@@ -171,7 +202,8 @@ impl<'b> MessageIter<'b> {
         let (total, _) = rest.split_first_chunk::<4>()?;
         let total = usize::try_from(i32::from_be_bytes(*total)).ok()?;
         let (message, rest) = rest.split_at_checked(total)?;
-        let (_, message) = message.split_at_checked(16)?;
+        let (_, message) = message.split_at_checked(12)?;
+        let (flag, message) = message.split_first_chunk::<4>()?;
         let (body_len, message) = message.split_first_chunk::<4>()?;
         let (body, message) = message.split_at_checked(usize::try_from(i32::from_be_bytes(*body_len)).ok()?)?;
         let (properties_len, properties) = message.split_first_chunk::<2>()?;
@@ -179,7 +211,7 @@ impl<'b> MessageIter<'b> {
             return None;
         }
         self.rest = rest;
-        Some(Message { body, properties })
+        Some(Message { flag: i32::from_be_bytes(*flag), body, properties })
     }
 }
 
@@ -206,9 +238,10 @@ mod tests {
     fn a_batch_survives_and_every_cut_is_refused() {
         let mut batch = MessageBatch::default();
         batch.push(b"KEYS\x01a\x02", b"body").unwrap();
-        batch.push(b"", b"").unwrap();
+        batch.push_with_flag(i32::MIN, b"", b"").unwrap();
         assert_eq!(MessageBatch::from_bytes(batch.as_bytes().to_vec()).unwrap(), batch);
         assert_eq!(batch.iter().map(|m| m.body).collect::<Vec<_>>(), [b"body".as_slice(), b""]);
+        assert_eq!(batch.iter().map(|m| m.flag).collect::<Vec<_>>(), [0, i32::MIN]);
         let first = batch.as_bytes().len() - MESSAGE_OVERHEAD_BYTES;
         for cut in (1..batch.as_bytes().len()).filter(|cut| *cut != first) {
             assert!(MessageBatch::from_bytes(batch.as_bytes()[..cut].to_vec()).is_err(), "cut at {cut}");
