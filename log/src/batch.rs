@@ -111,9 +111,8 @@ impl MessageBatch {
         let (Ok(total), Ok(body_len)) = (i32::try_from(total), i32::try_from(body.len())) else {
             return Err(Error::record(format!("message is too large: bytes={total}")));
         };
-        let properties_len = match i16::try_from(properties.len()) {
-            Ok(len) => len,
-            Err(_) => return Err(Error::record(format!("properties are too long: bytes={}", properties.len()))),
+        let Ok(properties_len) = i16::try_from(properties.len()) else {
+            return Err(Error::record(format!("properties are too long: bytes={}", properties.len())));
         };
         self.bytes.extend_from_slice(&total.to_be_bytes());
         self.bytes.extend_from_slice(&[0; 8]);

@@ -7,3 +7,5 @@ pub use batch::{
 };
 pub use log::{Acked, CheckBack, End, Link, Log, OffsetRange, Prepared, Queues, ReadLimit, Ticket, TopicSpec, Verdict};
 pub use record::{Body, Entry, RecordBatch, RecordRef};
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
