@@ -1,0 +1,96 @@
+//! Between bytes and values: what sources decode with and sinks encode with, and the form of keys and state.
+//!
+//! | codec | body |
+//! | --- | --- |
+//! | [`Json`] | JSON, by serde |
+//! | [`Utf8`] | text, checked |
+//! | [`Bytes`] | bytes as they are |
+//! | [`Postcard`] | a version byte, then [Postcard](https://postcard.jamesmunns.com/wire-format); for topics between Onceflow jobs |
+//! | your own | implement [`Decode`] and [`Encode`] |
+
+mod json;
+mod plain;
+mod postcard;
+
+use onceflow_types::Result;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::hash::Hash;
+
+pub use json::Json;
+pub use plain::{Bytes, Utf8};
+pub use postcard::{POSTCARD_VERSION, Postcard};
+pub(crate) use postcard::{Keyed, decode_state, encode_key, encode_state};
+
+/// Turns the body of a message into a value.
+///
+/// ```
+/// use onceflow::codec::Decode;
+/// use onceflow::types::{Error, Result};
+///
+/// /// A price in cents, as 8 bytes.
+/// struct Cents;
+///
+/// impl Decode<u64> for Cents {
+///     fn decode(&self, bytes: &[u8]) -> Result<u64> {
+///         let bytes = bytes.try_into().map_err(|_| Error::record(format!("price must be 8 bytes: given={}", bytes.len())))?;
+///         Ok(u64::from_le_bytes(bytes))
+///     }
+/// }
+/// assert_eq!(Cents.decode(&[5, 0, 0, 0, 0, 0, 0, 0])?, 5);
+/// assert!(Cents.decode(b"five").is_err());
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Decode<T>: Send + Sync {
+    /// Decodes a whole body. Bodies come from anywhere: the method must not panic, and must bound depth and memory.
+    ///
+    /// # Errors
+    /// `Record` when the bytes are none of a `T`; the stage's error policy decides what happens then.
+    fn decode(&self, bytes: &[u8]) -> Result<T>;
+}
+
+/// Turns a value into the body of a message.
+///
+/// ```
+/// use onceflow::codec::Encode;
+/// use onceflow::types::Result;
+///
+/// struct Cents;
+///
+/// impl Encode<u64> for Cents {
+///     fn encode(&self, value: &u64, to: &mut Vec<u8>) -> Result<()> {
+///         to.extend_from_slice(&value.to_le_bytes());
+///         Ok(())
+///     }
+/// }
+/// let mut body = Vec::new();
+/// Cents.encode(&5, &mut body)?;
+/// assert_eq!(body.len(), 8);
+/// # Ok::<(), onceflow::types::Error>(())
+/// ```
+pub trait Encode<T>: Send + Sync {
+    /// Appends the body of `value` to `to`. What was appended before an error is removed by the caller.
+    ///
+    /// # Errors
+    /// `Record` when the value cannot be encoded.
+    fn encode(&self, value: &T, to: &mut Vec<u8>) -> Result<()>;
+}
+
+/// What flows through a stream. Implemented for every type that fits.
+pub trait Data: Clone + Send + 'static {}
+impl<T: Clone + Send + 'static> Data for T {}
+
+/// What records are keyed by. Implemented for every type that fits.
+///
+/// Equal keys must have equal bytes, so a key is made of numbers, texts, and structs and tuples of them; not of maps
+/// with a random order, nor of floats.
+pub trait Key: Data + Eq + Ord + Hash + Serialize + DeserializeOwned {}
+impl<T: Data + Eq + Ord + Hash + Serialize + DeserializeOwned> Key for T {}
+
+/// What operators keep in their state. Implemented for every type that fits.
+pub trait StateValue: Send + Serialize + DeserializeOwned + 'static {}
+impl<T: Send + Serialize + DeserializeOwned + 'static> StateValue for T {}
+
+/// What can travel through a repartition topic. Implemented for every type that fits.
+pub trait Wire: Data + Serialize + DeserializeOwned {}
+impl<T: Data + Serialize + DeserializeOwned> Wire for T {}

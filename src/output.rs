@@ -1,0 +1,276 @@
+//! The output of an open epoch: messages per sink and target queue, in the order in which they were made.
+
+use onceflow_log::PROPERTIES_BYTES_MAX;
+use onceflow_types::{Error, Offset, Result, Timestamp};
+
+/// Longest body of an output message, in bytes. RocketMQ refuses more than 4 MiB (`maxMessageSize`); the rest is room
+/// for a frame around the record.
+pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024 - 64 * 1024;
+/// Longest encoded properties of an output message, in bytes: what the wire can say, less room for the identity that
+/// the commit adds.
+pub const OUTPUT_PROPERTIES_BYTES_MAX: usize = PROPERTIES_BYTES_MAX - 2_048;
+
+/// The source record from which an output message stems.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SourcePosition {
+    /// The index of the source in the subtopology's plan.
+    pub source: u32,
+    /// The record's offset.
+    pub offset: Offset,
+}
+
+/// All messages of an open epoch. Reuse it: [`clear`](Self::clear) keeps its memory.
+///
+/// ```
+/// use onceflow::output::Output;
+/// use onceflow::types::Timestamp;
+///
+/// let mut output = Output::new(&[4]); // one sink with four queues
+/// output.push(0, 3, b"TAGS\x01big\x02", Timestamp::from_millis(5), None, |body| {
+///     body.extend_from_slice(b"hello");
+///     Ok(())
+/// })?;
+/// let message = output.sinks()[0].queues()[3].iter().next().expect("one message");
+/// assert_eq!((message.body, message.properties), (b"hello".as_slice(), b"TAGS\x01big\x02".as_slice()));
+/// assert_eq!((output.records(), output.bytes()), (1, 14));
+/// # Ok::<(), onceflow::types::Error>(())
+/// ```
+#[derive(Clone, Default, Debug)]
+pub struct Output {
+    sinks: Vec<SinkOutput>,
+    records: usize,
+    bytes: usize,
+}
+
+/// The messages of one sink.
+#[derive(Clone, Default, Debug)]
+pub struct SinkOutput {
+    queues: Vec<QueueOutput>,
+}
+
+/// The messages for one target queue, in one buffer.
+#[derive(Clone, Default, Debug)]
+pub struct QueueOutput {
+    /// Properties and body of each message, one after the other.
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Where the properties end; they begin where the message before ends.
+    body_start: usize,
+    end: usize,
+    timestamp: Timestamp,
+    source: Option<SourcePosition>,
+}
+
+/// One message, borrowed from an [`Output`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutputMessage<'o> {
+    /// Its properties, encoded.
+    pub properties: &'o [u8],
+    /// Its body.
+    pub body: &'o [u8],
+    /// Its event time.
+    pub timestamp: Timestamp,
+    /// The source record it stems from; `None` when it was made at the seal or by a timer.
+    pub source: Option<SourcePosition>,
+}
+
+impl Output {
+    /// An empty output for sinks with these numbers of target queues, in the order of the plan.
+    pub fn new(queues: &[u32]) -> Self {
+        let sinks = queues.iter().map(|queues| SinkOutput { queues: vec![QueueOutput::default(); *queues as usize] });
+        Output { sinks: sinks.collect(), records: 0, bytes: 0 }
+    }
+
+    /// Adds a message whose body `write` appends. After an error nothing was added.
+    ///
+    /// # Errors
+    /// `Record` for an empty body (RocketMQ carries none), one above [`BODY_BYTES_MAX`], or properties above
+    /// [`OUTPUT_PROPERTIES_BYTES_MAX`]; `Bug` for a sink or queue that there is not; what `write` returns.
+    #[inline]
+    pub fn push(
+        &mut self,
+        sink: usize,
+        queue: u32,
+        properties: &[u8],
+        timestamp: Timestamp,
+        source: Option<SourcePosition>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let target = self.sinks.get_mut(sink).and_then(|sink| sink.queues.get_mut(queue as usize));
+        let Some(target) = target else {
+            return Err(Error::bug(format!("no such output queue: sink={sink} queue={queue}")));
+        };
+        let added = target.push(properties, timestamp, source, write)?;
+        self.bytes += added;
+        self.records += 1;
+        Ok(())
+    }
+
+    /// The number of target queues of a sink; 0 for one that there is not.
+    pub fn queues_of(&self, sink: usize) -> u32 {
+        // The number came from a `u32`.
+        self.sinks.get(sink).map_or(0, |sink| u32::try_from(sink.queues.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Changes the number of target queues of a sink, between epochs, when a topic has grown.
+    ///
+    /// # Errors
+    /// `Bug` while the output holds messages, or for a sink that there is not.
+    pub fn set_queues(&mut self, sink: usize, queues: u32) -> Result<()> {
+        let records = self.records;
+        match self.sinks.get_mut(sink) {
+            Some(sink) if records == 0 => {
+                sink.queues.resize_with(queues as usize, QueueOutput::default);
+                Ok(())
+            }
+            _ => Err(Error::bug(format!("queues of a sink cannot change now: sink={sink} records={records}"))),
+        }
+    }
+
+    /// The sinks in the order of the plan.
+    pub fn sinks(&self) -> &[SinkOutput] {
+        &self.sinks
+    }
+
+    /// How many messages there are.
+    pub fn records(&self) -> usize {
+        self.records
+    }
+
+    /// Bytes of all bodies and properties.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is no message.
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Removes all messages, keeps the memory.
+    pub fn clear(&mut self) {
+        for queue in self.sinks.iter_mut().flat_map(|sink| &mut sink.queues) {
+            queue.bytes.clear();
+            queue.entries.clear();
+        }
+        (self.records, self.bytes) = (0, 0);
+    }
+}
+
+impl SinkOutput {
+    /// The target queues in order.
+    pub fn queues(&self) -> &[QueueOutput] {
+        &self.queues
+    }
+}
+
+impl QueueOutput {
+    #[inline]
+    fn push(
+        &mut self,
+        properties: &[u8],
+        timestamp: Timestamp,
+        source: Option<SourcePosition>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(properties);
+        let body_start = self.bytes.len();
+        let written = write(&mut self.bytes).and_then(|()| check_size(properties.len(), self.bytes.len() - body_start));
+        if let Err(error) = written {
+            self.bytes.truncate(start);
+            return Err(error);
+        }
+        let end = self.bytes.len();
+        self.entries.push(Entry { body_start, end, timestamp, source });
+        Ok(end - start)
+    }
+
+    /// The messages in order.
+    pub fn iter(&self) -> impl Iterator<Item = OutputMessage<'_>> {
+        let mut start = 0;
+        self.entries.iter().map(move |entry| {
+            let properties = self.bytes.get(start..entry.body_start).unwrap_or_default();
+            let body = self.bytes.get(entry.body_start..entry.end).unwrap_or_default();
+            start = entry.end;
+            OutputMessage { properties, body, timestamp: entry.timestamp, source: entry.source }
+        })
+    }
+
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no message.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of bodies and properties.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+#[inline]
+fn check_size(properties: usize, body: usize) -> Result<()> {
+    if body == 0 {
+        return Err(Error::record("message body is empty"));
+    }
+    if body > BODY_BYTES_MAX || properties > OUTPUT_PROPERTIES_BYTES_MAX {
+        return Err(Error::record(format!(
+            "message is too large: body_bytes={body} body_bytes_max={BODY_BYTES_MAX} properties_bytes={properties} \
+             properties_bytes_max={OUTPUT_PROPERTIES_BYTES_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onceflow_types::ErrorKind;
+
+    fn push(output: &mut Output, queue: u32, body: &[u8]) -> Result<()> {
+        output.push(0, queue, b"p", Timestamp::MIN, None, |to| {
+            to.extend_from_slice(body);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn a_failed_message_leaves_nothing_behind() {
+        let mut output = Output::new(&[2]);
+        push(&mut output, 1, b"first").unwrap();
+        let error = output.push(0, 1, b"pp", Timestamp::MIN, None, |to| {
+            to.extend_from_slice(b"half");
+            Err(Error::record("cannot encode"))
+        });
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Record);
+        for bad in [vec![], vec![0; BODY_BYTES_MAX + 1]] {
+            assert_eq!(push(&mut output, 1, &bad).unwrap_err().kind(), ErrorKind::Record);
+        }
+        push(&mut output, 1, b"second").unwrap();
+        let bodies: Vec<_> = output.sinks()[0].queues()[1].iter().map(|m| (m.properties, m.body)).collect();
+        assert_eq!(bodies, [(b"p".as_slice(), b"first".as_slice()), (b"p", b"second")]);
+        assert_eq!((output.records(), output.bytes()), (2, 13));
+    }
+
+    #[test]
+    fn unknown_targets_are_a_bug_and_queues_change_only_between_epochs() {
+        let mut output = Output::new(&[1]);
+        assert_eq!(push(&mut output, 1, b"x").unwrap_err().kind(), ErrorKind::Bug);
+        output.set_queues(0, 2).unwrap();
+        push(&mut output, 1, b"x").unwrap();
+        assert_eq!(output.set_queues(0, 3).unwrap_err().kind(), ErrorKind::Bug);
+        output.clear();
+        assert!(output.is_empty());
+        assert_eq!(output.queues_of(0), 2);
+        output.set_queues(0, 3).unwrap();
+    }
+}

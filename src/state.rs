@@ -1,0 +1,119 @@
+//! The state of one task: named tables over one overlay.
+//!
+//! Every key in the store begins with its table's number, 2 bytes, big-endian; the rest is the table's own key. Table 0
+//! is the [catalog](catalog), which says what number each name has.
+
+mod cache;
+mod catalog;
+mod value_table;
+
+use catalog::Catalog;
+use onceflow_storage::{Cursor, KeyRange, Order, Overlay, ReadStore};
+use onceflow_types::{Name, Result};
+use std::fmt;
+
+pub use cache::CACHE_ENTRIES_DEFAULT;
+pub use value_table::{Entry, ValueTable};
+
+/// The number of a table in a task's state. Given once, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TableId(u16);
+
+/// The state of one task: an [`Overlay`] and the catalog of its tables.
+///
+/// ```
+/// use onceflow::state::TaskState;
+/// use onceflow::storage::{MemoryStore, Overlay};
+/// use onceflow::types::Name;
+///
+/// let mut state = TaskState::open(Overlay::new(Box::new(MemoryStore::default())))?;
+/// let totals = state.table(&Name::new("totals")?)?;
+/// assert_eq!(state.table(&Name::new("totals")?)?, totals, "the same name, the same table");
+/// assert_eq!(state.tables_unknown_to(&[]), ["totals"]);
+/// # Ok::<(), onceflow::types::Error>(())
+/// ```
+pub struct TaskState {
+    overlay: Overlay,
+    catalog: Catalog,
+}
+
+impl TaskState {
+    /// Reads the catalog of the state below `overlay`. After [`Overlay::discard`] the state is opened again, as the
+    /// catalog may hold tables that were discarded.
+    ///
+    /// # Errors
+    /// `Corrupt` when the catalog cannot be read, `Invalid` when its format is newer.
+    pub fn open(overlay: Overlay) -> Result<TaskState> {
+        let catalog = Catalog::read(&overlay)?;
+        Ok(TaskState { overlay, catalog })
+    }
+
+    /// The number of a table; a new name gets the next one, which becomes part of the open epoch.
+    ///
+    /// # Errors
+    /// `Invalid` when all numbers are given.
+    pub fn table(&mut self, name: &Name) -> Result<TableId> {
+        self.catalog.table(name, &mut self.overlay)
+    }
+
+    /// The names of all tables in this state.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.catalog.names()
+    }
+
+    /// The tables in this state that `known` does not name: a topology that dropped an operator must not forget its
+    /// state unasked.
+    pub fn tables_unknown_to(&self, known: &[Name]) -> Vec<String> {
+        let is_known = |table: &&str| known.iter().any(|name| name.as_str() == *table);
+        self.tables().filter(|table| !is_known(table)).map(str::to_owned).collect()
+    }
+
+    /// The changes and the store below.
+    pub fn overlay(&self) -> &Overlay {
+        &self.overlay
+    }
+
+    /// The changes and the store below, to seal and commit them.
+    pub fn overlay_mut(&mut self) -> &mut Overlay {
+        &mut self.overlay
+    }
+
+    /// Gives the overlay back.
+    pub fn into_overlay(self) -> Overlay {
+        self.overlay
+    }
+
+    pub(crate) fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.overlay.get(key, value)
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.overlay.put(key, value);
+    }
+
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.overlay.delete(key);
+    }
+
+    /// Visits the raw entries of a table in order of their keys; each key still begins with the table's number.
+    /// Changes that sit in an operator's cache are not seen before the epoch is sealed.
+    ///
+    /// # Errors
+    /// `Corrupt` when the scan cannot start.
+    pub fn scan(&self, table: TableId, order: Order) -> Result<Box<dyn Cursor + '_>> {
+        self.overlay.scan(KeyRange::prefix(&table.prefix()), order)
+    }
+}
+
+impl TableId {
+    /// The first two bytes of every key of the table.
+    pub const fn prefix(self) -> [u8; 2] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl fmt::Debug for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskState").field("tables", &self.catalog).field("overlay", &self.overlay).finish()
+    }
+}

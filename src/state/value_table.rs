@@ -1,0 +1,338 @@
+//! One value per key.
+
+use super::cache::{CACHE_ENTRIES_DEFAULT, Cache, Slot};
+use super::{TableId, TaskState};
+use crate::codec::{Key, StateValue, decode_state, encode_key, encode_state};
+use onceflow_storage::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use onceflow_types::{Error, Name, Result};
+use std::fmt;
+
+/// A table of one value per key, with the entries in use kept decoded: a hot key costs no decoding or encoding per
+/// record.
+///
+/// Changes go to the cache, and from there into the overlay at [`seal`](Self::seal), or earlier when the cache is full.
+///
+/// | bytes | stored |
+/// | --- | --- |
+/// | key | table number (`u16`, big-endian), then the key by Postcard |
+/// | value | version `01`, then the value by Postcard |
+///
+/// ```
+/// use onceflow::state::{TaskState, ValueTable};
+/// use onceflow::storage::{MemoryStore, Overlay};
+/// use onceflow::types::Name;
+///
+/// let mut state = TaskState::open(Overlay::new(Box::new(MemoryStore::default())))?;
+/// let mut totals: ValueTable<String, u64> = ValueTable::new(Name::new("totals")?);
+/// totals.open(&mut state)?;
+///
+/// let card = "card-7".to_owned();
+/// totals.entry(&card, &mut state)?.set(100);
+/// assert_eq!(totals.entry(&card, &mut state)?.get(), Some(&100));
+/// totals.seal(&mut state)?; // now in the overlay
+/// # Ok::<(), onceflow::types::Error>(())
+/// ```
+pub struct ValueTable<K, V> {
+    name: Name,
+    id: Option<TableId>,
+    cache: Cache<K, V>,
+    key_bytes: Vec<u8>,
+    value_bytes: Vec<u8>,
+}
+
+/// One key's place in a [`ValueTable`], to read and change it.
+pub struct Entry<'t, K, V> {
+    slot: &'t mut Slot<K, V>,
+    at: u32,
+    changed: &'t mut Vec<u32>,
+}
+
+impl<K: Key, V: StateValue> ValueTable<K, V> {
+    /// A table that is not bound to a state yet, with room for [`CACHE_ENTRIES_DEFAULT`] decoded entries.
+    pub fn new(name: Name) -> Self {
+        ValueTable::with_cache(name, CACHE_ENTRIES_DEFAULT)
+    }
+
+    /// A table with room for `entries_max` decoded entries, at least one.
+    pub fn with_cache(name: Name, entries_max: usize) -> Self {
+        ValueTable { name, id: None, cache: Cache::new(entries_max), key_bytes: vec![], value_bytes: vec![] }
+    }
+
+    /// Binds the table to a task's state.
+    ///
+    /// # Errors
+    /// `Invalid` when the state has no room for another table.
+    pub fn open(&mut self, state: &mut TaskState) -> Result<()> {
+        self.id = Some(state.table(&self.name)?);
+        Ok(())
+    }
+
+    /// The place of `key`, loaded when it is not in the cache. Only a lookup of a new key allocates, for its copy.
+    ///
+    /// # Errors
+    /// `Record` when the key cannot be a key (longer than the store allows), `Corrupt` when the stored entry cannot be
+    /// read, `Bug` before [`open`](Self::open).
+    #[inline]
+    pub fn entry(&mut self, key: &K, state: &mut TaskState) -> Result<Entry<'_, K, V>> {
+        let hash = self.cache.hash(key);
+        let at = match self.cache.find(hash, key) {
+            Some(at) => at,
+            None => self.load(hash, key, state)?,
+        };
+        let (slot, changed) = self.cache.slot(at)?;
+        Ok(Entry { slot, at, changed })
+    }
+
+    fn load(&mut self, hash: u64, key: &K, state: &mut TaskState) -> Result<u32> {
+        let id = bound(self.id, &self.name)?;
+        encode_table_key(id, key, &mut self.key_bytes)?;
+        let value = match state.get(&self.key_bytes, &mut self.value_bytes)? {
+            true => Some(decode_state(&self.value_bytes).map_err(|e| e.context(&self.name))?),
+            false => None,
+        };
+        let (name, key_bytes, value_bytes) = (&self.name, &mut self.key_bytes, &mut self.value_bytes);
+        self.cache.insert(hash, key.clone(), value, |slot| write(name, id, slot, key_bytes, value_bytes, state))
+    }
+
+    /// Writes every change of the open epoch into the overlay. The entries stay in the cache.
+    ///
+    /// # Errors
+    /// `Invalid` when a value cannot be encoded or is longer than the store allows, `Bug` before [`open`](Self::open).
+    pub fn seal(&mut self, state: &mut TaskState) -> Result<()> {
+        let id = bound(self.id, &self.name)?;
+        let (name, key_bytes, value_bytes) = (&self.name, &mut self.key_bytes, &mut self.value_bytes);
+        self.cache.write_back(|slot| write(name, id, slot, key_bytes, value_bytes, state))
+    }
+}
+
+impl<K, V> Entry<'_, K, V> {
+    /// The value; `None` when the key has none.
+    #[inline]
+    pub fn get(&self) -> Option<&V> {
+        self.slot.value.as_ref()
+    }
+
+    /// Sets the value.
+    #[inline]
+    pub fn set(&mut self, value: V) {
+        self.mark();
+        self.slot.value = Some(value);
+    }
+
+    /// Removes the value.
+    pub fn remove(&mut self) {
+        self.mark();
+        self.slot.value = None;
+    }
+
+    /// The value to change in place; made by `init` when the key has none.
+    #[inline]
+    pub fn get_or_insert_with(&mut self, init: impl FnOnce() -> V) -> &mut V {
+        self.mark();
+        self.slot.value.get_or_insert_with(init)
+    }
+
+    #[inline]
+    fn mark(&mut self) {
+        if !self.slot.dirty {
+            self.slot.dirty = true;
+            self.changed.push(self.at);
+        }
+    }
+}
+
+fn bound(id: Option<TableId>, name: &Name) -> Result<TableId> {
+    id.ok_or_else(|| Error::bug(format!("table is used before it is opened: name={name}")))
+}
+
+fn encode_table_key<K: Key>(id: TableId, key: &K, to: &mut Vec<u8>) -> Result<()> {
+    to.clear();
+    to.extend_from_slice(&id.prefix());
+    encode_key(key, to)?;
+    if to.len() > KEY_BYTES_MAX {
+        return Err(Error::record(format!("key is too long: bytes={} max={KEY_BYTES_MAX}", to.len())));
+    }
+    Ok(())
+}
+
+fn write<K: Key, V: StateValue>(
+    name: &Name,
+    id: TableId,
+    slot: &Slot<K, V>,
+    key_bytes: &mut Vec<u8>,
+    value_bytes: &mut Vec<u8>,
+    state: &mut TaskState,
+) -> Result<()> {
+    encode_table_key(id, &slot.key, key_bytes)?;
+    let Some(value) = &slot.value else {
+        state.delete(key_bytes);
+        return Ok(());
+    };
+    value_bytes.clear();
+    encode_state(value, value_bytes).map_err(|e| e.context(name))?;
+    if value_bytes.len() > VALUE_BYTES_MAX {
+        let bytes = value_bytes.len();
+        return Err(Error::invalid(format!("state value is too long: table={name} bytes={bytes} max={VALUE_BYTES_MAX}")));
+    }
+    state.put(key_bytes, value_bytes);
+    Ok(())
+}
+
+impl<K, V> fmt::Debug for ValueTable<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueTable").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<K, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("value", &self.slot.value).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::commit_point;
+    use onceflow_storage::{MemoryStore, Order, Overlay};
+    use onceflow_types::ErrorKind;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Table = ValueTable<u8, String>;
+
+    fn open(overlay: Overlay, cache: usize) -> (TaskState, Table) {
+        let mut state = TaskState::open(overlay).unwrap();
+        let mut table = Table::with_cache(Name::new("t").unwrap(), cache);
+        table.open(&mut state).unwrap();
+        (state, table)
+    }
+
+    fn empty(cache: usize) -> (TaskState, Table) {
+        open(Overlay::new(Box::new(MemoryStore::default())), cache)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(u8, u8),
+        Remove(u8),
+        Read(u8),
+        Commit,
+        Abort,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            5 => (0u8..12, any::<u8>()).prop_map(|(key, value)| Step::Set(key, value)),
+            2 => (0u8..12).prop_map(Step::Remove),
+            4 => (0u8..12).prop_map(Step::Read),
+            1 => Just(Step::Commit),
+            1 => Just(Step::Abort),
+        ];
+        vec(step, 0..120)
+    }
+
+    proptest! {
+        // Aim: a table with a cache of any size shows what a plain map shows, and after a commit the store holds the
+        // same. Method: one map for the committed, one for the present values; an abort drops state and table whole.
+        #[test]
+        fn a_table_equals_a_map_at_every_cache_size(steps in steps(), cache in 1usize..14) {
+            let (mut state, mut table) = empty(cache);
+            let (mut committed, mut present) = (BTreeMap::new(), BTreeMap::new());
+            let mut epoch = 0;
+            for step in steps {
+                match step {
+                    Step::Set(key, value) => {
+                        table.entry(&key, &mut state).unwrap().set(value.to_string());
+                        present.insert(key, value.to_string());
+                    }
+                    Step::Remove(key) => {
+                        table.entry(&key, &mut state).unwrap().remove();
+                        present.remove(&key);
+                    }
+                    Step::Read(key) => {
+                        prop_assert_eq!(table.entry(&key, &mut state).unwrap().get(), present.get(&key));
+                    }
+                    Step::Commit => {
+                        epoch += 1;
+                        table.seal(&mut state).unwrap();
+                        state.overlay_mut().commit(&commit_point(epoch)).unwrap();
+                        committed = present.clone();
+                        let stored = stored(&state, &table);
+                        prop_assert_eq!(&stored, &committed);
+                    }
+                    Step::Abort => {
+                        state.overlay_mut().discard();
+                        (state, table) = open(state.into_overlay(), cache);
+                        present = committed.clone();
+                    }
+                }
+                prop_assert!(table.cache.len() <= cache);
+            }
+            for key in 0..12 {
+                prop_assert_eq!(table.entry(&key, &mut state).unwrap().get(), present.get(&key));
+            }
+        }
+    }
+
+    fn stored(state: &TaskState, table: &Table) -> BTreeMap<u8, String> {
+        let mut cursor = state.scan(table.id.unwrap(), Order::Ascending).unwrap();
+        let mut entries = BTreeMap::new();
+        while let Some((key, value)) = cursor.next().unwrap() {
+            entries.insert(key[2], decode_state(value).unwrap());
+        }
+        entries
+    }
+
+    #[test]
+    fn changes_reach_the_overlay_at_the_seal_and_not_before() {
+        let (mut state, mut table) = empty(8);
+        let changes = state.overlay().delta().len();
+        table.entry(&1, &mut state).unwrap().set("a".into());
+        assert_eq!(state.overlay().delta().len(), changes);
+        table.seal(&mut state).unwrap();
+        assert_eq!(state.overlay().delta().len(), changes + 1);
+        // A read changes nothing, and what was written is not written again.
+        state.overlay_mut().commit(&commit_point(1)).unwrap();
+        table.entry(&1, &mut state).unwrap();
+        table.entry(&2, &mut state).unwrap();
+        table.seal(&mut state).unwrap();
+        assert!(state.overlay().delta().is_empty());
+    }
+
+    #[test]
+    fn clean_entries_leave_before_changed_ones() {
+        let (mut state, mut table) = empty(4);
+        table.entry(&0, &mut state).unwrap().set("kept".into());
+        let changes = state.overlay().delta().len();
+        for key in 1..50 {
+            table.entry(&key, &mut state).unwrap();
+        }
+        assert_eq!(state.overlay().delta().len(), changes, "nothing was written early");
+        for key in 50..60 {
+            table.entry(&key, &mut state).unwrap().set("many".into());
+        }
+        assert!(state.overlay().delta().len() > changes, "there was no room for all changes");
+    }
+
+    #[test]
+    fn state_of_a_newer_format_or_damaged_state_is_a_typed_error() {
+        let (mut state, mut table) = empty(4);
+        let key = [&table.id.unwrap().prefix()[..], &[7]].concat();
+        for (bytes, kind) in [(&[][..], ErrorKind::Corrupt), (&[9, 0], ErrorKind::Invalid), (&[1, 5], ErrorKind::Corrupt)] {
+            state.put(&key, bytes);
+            assert_eq!(table.entry(&7, &mut state).unwrap_err().kind(), kind, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_beyond_the_stores_limit_is_a_record_error() {
+        let mut state = TaskState::open(Overlay::new(Box::new(MemoryStore::default()))).unwrap();
+        let mut table: ValueTable<String, u8> = ValueTable::new(Name::new("t").unwrap());
+        assert_eq!(table.entry(&"k".into(), &mut state).unwrap_err().kind(), ErrorKind::Bug);
+        table.open(&mut state).unwrap();
+        let long = "k".repeat(KEY_BYTES_MAX);
+        assert_eq!(table.entry(&long, &mut state).unwrap_err().kind(), ErrorKind::Record);
+    }
+}
