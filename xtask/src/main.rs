@@ -1,2 +1,77 @@
-//! xtask
-fn main() {}
+//! The commands of this repository, for people and for CI: `cargo xtask help`.
+//!
+//! One file per command. The modules without a command of their own: [`paths`] (where things lie), [`machine`] (what a
+//! step needs from the operating system), [`steps`] (several steps and one table), [`run`] (child processes) and
+//! [`wait`] (the only place that reads a clock or sleeps).
+
+mod bench;
+mod broker;
+mod ci;
+mod demo;
+mod java;
+mod lint;
+mod machine;
+mod paths;
+mod run;
+mod steps;
+mod test;
+mod wait;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What a command ends with: its exit code, or a message for people (exit code 1).
+pub(crate) type Outcome<T = ()> = Result<T, String>;
+
+/// The commands of the Onceflow repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the fraud detection example
+    Demo(demo::Args),
+    /// Run every test that CI runs
+    Test(test::Args),
+    /// Check formatting and lints
+    Lint,
+    /// Run everything CI runs: lints, tests, docs, features one by one, licences
+    Ci(test::Args),
+    /// Measure a workload from end to end
+    Bench(bench::Args),
+    /// Run RocketMQ name servers and brokers as plain JVMs on this machine
+    Broker(broker::Args),
+    /// Run a Java test client against a broker
+    Java(java::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::main(&args),
+        Command::Test(args) => Ok(test::main(&args)),
+        Command::Lint => Ok(lint::main()),
+        Command::Ci(args) => Ok(ci::main(&args)),
+        Command::Bench(args) => bench::main(&args),
+        Command::Broker(args) => broker::main(args),
+        Command::Java(args) => java::main(&args),
+    };
+    outcome.unwrap_or_else(|message| {
+        eprintln!("xtask: error: {message}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

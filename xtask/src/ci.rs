@@ -1,0 +1,67 @@
+//! `cargo xtask ci`: lints, tests, documentation, features one by one, licences and advisories.
+
+use crate::machine::{self, ROCKSDB};
+use crate::steps::Steps;
+use crate::{Outcome, lint, run, test};
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// Doc tests need no step of their own: `cargo test` runs them with the others.
+pub(crate) fn main(args: &test::Args) -> ExitCode {
+    let mut steps = Steps::default();
+    lint::add(&mut steps);
+    test::add(&mut steps, args);
+    steps.run("documentation", ROCKSDB, || {
+        let words = ["doc", "--release", "--workspace", "--all-features", "--no-deps"];
+        run::check(run::cargo(words)?.env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    steps.run("features one by one", ROCKSDB, features);
+    if machine::on_path("cargo-deny") {
+        steps.run("licences and advisories", &[], || run::check(&mut run::cargo(["deny", "check"])?));
+    } else {
+        steps.skip("licences and advisories", "cargo-deny is missing; run: cargo install cargo-deny --locked");
+    }
+    steps.finish()
+}
+
+/// Checks each package without features, and with each of its features alone.
+fn features() -> Outcome {
+    let output = run::cargo(["metadata", "--no-deps", "--format-version", "1"])?.output().map_err(|e| e.to_string())?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    for (package, features) in packages(&metadata).ok_or("cargo metadata: unexpected form")? {
+        let alone = features.iter().map(|feature| vec!["--features", feature]);
+        for feature in std::iter::once(Vec::new()).chain(alone) {
+            let words = ["check", "--quiet", "--release", "--package", package, "--no-default-features"];
+            run::check(run::cargo(words)?.args(feature))?;
+        }
+    }
+    Ok(())
+}
+
+/// The packages with their features; `default` is only a list of others.
+fn packages(metadata: &Value) -> Option<Vec<(&str, Vec<&str>)>> {
+    let mut found = Vec::new();
+    for package in metadata.get("packages")?.as_array()? {
+        let features = package.get("features")?.as_object()?.keys().map(String::as_str);
+        let features: Vec<&str> = features.filter(|feature| *feature != "default").collect();
+        if !features.is_empty() {
+            found.push((package.get("name")?.as_str()?, features));
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_without_features_are_left_out() {
+        let metadata = serde_json::json!({"packages": [
+            {"name": "plain", "features": {}},
+            {"name": "rich", "features": {"default": ["one"], "one": [], "two": []}},
+        ]});
+        assert_eq!(packages(&metadata), Some(vec![("rich", vec!["one", "two"])]));
+        assert_eq!(packages(&serde_json::json!({})), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Child processes.
+
+use crate::{Outcome, paths};
+use std::ffi::OsStr;
+use std::process::{Command, ExitCode, ExitStatus};
+
+/// `cargo` in the root of the checkout, with the shared build output.
+pub(crate) fn cargo<I, S>(args: I) -> Outcome<Command>
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(paths::root()).env("CARGO_TARGET_DIR", paths::target()?);
+    Ok(command)
+}
+
+/// The command as one would type it, without the folder of the program.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(command.get_program());
+    let words: Vec<_> = std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    words.join(" ")
+}
+
+/// Runs the command to its end and hands back how it ended.
+pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
+    eprintln!("$ {}", shown(command));
+    command.status().map_err(|error| format!("cannot run {}: {error}", shown(command)))
+}
+
+/// Runs the command; anything but success is an error.
+pub(crate) fn check(command: &mut Command) -> Outcome {
+    let ended = status(command)?;
+    if ended.success() { Ok(()) } else { Err(format!("`{}` failed: {ended}", shown(command))) }
+}
+
+/// The exit code of a child, as our own.
+pub(crate) fn code(ended: ExitStatus) -> ExitCode {
+    // Ended by a signal: shells say 128 + signal, which nobody here needs; it only must not be 0.
+    ended.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}

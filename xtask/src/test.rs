@@ -1,0 +1,108 @@
+//! `cargo xtask test`: every test that CI runs.
+//!
+//! Tests that need a broker are marked `#[ignore = "needs a broker: cargo xtask test"]`, and nothing else is. They find
+//! in their environment:
+//!
+//! | variable | is |
+//! | --- | --- |
+//! | `ONCEFLOW_NAME_SERVER` | a broker's name server; half messages are checked back after 3 s, every 2 s |
+//! | `ONCEFLOW_ACL_NAME_SERVER`, `ONCEFLOW_ACL_USER`, `ONCEFLOW_ACL_PASSWORD` | one with access control |
+//! | `ONCEFLOW_XTASK` | this program, to start brokers of their own (`broker`) and to run the Java clients (`java`) |
+//! | `ONCEFLOW_LONG` | `1` with `--long`: more records, more kills |
+
+use crate::broker::{Instance, StartOptions};
+use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
+use crate::steps::Steps;
+use crate::{Outcome, java, paths, run};
+use std::process::{Command, ExitCode};
+
+/// The cases of the protocol model that are searched to their end in under a minute together.
+const MODEL_CASES: [&str; 9] = ["P11", "P12", "P13", "P14", "P15", "P16", "P17", "P18", "R2"];
+/// What the broker with access control lets in. Not a secret: it listens on loopback, and only while tests run.
+const ACL: (&str, &str) = ("onceflow", "onceflow-test");
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Also the long runs: more records, more kills
+    #[arg(long)]
+    long: bool,
+    /// Leave out the tests that need a real broker
+    #[arg(long)]
+    no_broker: bool,
+}
+
+pub(crate) fn main(args: &Args) -> ExitCode {
+    let mut steps = Steps::default();
+    add(&mut steps, args);
+    steps.finish()
+}
+
+/// Adds the steps to those of another command.
+pub(crate) fn add(steps: &mut Steps, args: &Args) {
+    steps.run("tests, default features", &[], || run::check(&mut tests(&[], args)?));
+    // In release: compiling RocksDB takes ten minutes, so it is done in one profile only.
+    steps.run("tests, all features", ROCKSDB, || run::check(&mut tests(&["--release", "--all-features"], args)?));
+    steps.run("protocol model, complete cases", &[], model);
+    if args.no_broker {
+        steps.skip("tests on a real broker", "left out by --no-broker");
+        return;
+    }
+    let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
+    steps.run("tests on a real broker", &needs, || on_broker(args));
+}
+
+fn tests(words: &[&str], args: &Args) -> Outcome<Command> {
+    let mut cargo = run::cargo(["test", "--workspace"])?;
+    cargo.args(words);
+    if args.long {
+        cargo.env("ONCEFLOW_LONG", "1");
+    }
+    Ok(cargo)
+}
+
+/// Runs the cases and reads the verdicts: a case that is left out or stops at a limit proves nothing.
+fn model() -> Outcome {
+    let mut cargo = run::cargo(["run", "--release", "--quiet", "-p", "onceflow-model", "--", "-q"])?;
+    cargo.args(MODEL_CASES);
+    eprintln!("$ {}", run::shown(&cargo));
+    let output = cargo.stderr(std::process::Stdio::inherit()).output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    eprint!("{text}");
+    let complete = |case: &&str| {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(*case)).unwrap_or_default();
+        line.trim_end().ends_with(" ok complete")
+    };
+    let open: Vec<&str> = MODEL_CASES.iter().copied().filter(|case| !complete(case)).collect();
+    match (output.status.success(), open.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(format!("not `ok complete`: cases={open:?}")),
+        (false, _) => Err(format!("the model failed: {}", output.status)),
+    }
+}
+
+/// Starts two brokers, runs the tests, and removes the brokers whatever happened. If this program is killed, the guard
+/// kills them.
+fn on_broker(args: &Args) -> Outcome {
+    java::compile()?;
+    let own = std::process::id();
+    let folder = paths::cache()?.join("broker").join(format!("test-{own}"));
+    let open = Instance::open(&folder.join("open"))?;
+    let closed = Instance::open(&folder.join("acl"))?;
+    let result = tested(args, &open, &closed);
+    let removed = open.destroy().and(closed.destroy());
+    let _ = std::fs::remove_dir(&folder);
+    result.and(removed)
+}
+
+fn tested(args: &Args, open: &Instance, closed: &Instance) -> Outcome {
+    let bound = StartOptions { bound_to: Some(std::process::id()), ..StartOptions::default() };
+    let checks = StartOptions { tx_timeout_ms: Some(3000), tx_check_interval_ms: Some(2000), ..bound.clone() };
+    let acl = StartOptions { acl_user: Some(ACL.0.to_owned()), acl_password: Some(ACL.1.to_owned()), ..bound };
+    let mut cargo = tests(&["--release", "--all-features"], args)?;
+    cargo.env("ONCEFLOW_NAME_SERVER", open.start(Some(0), &checks)?);
+    cargo.env("ONCEFLOW_ACL_NAME_SERVER", closed.start(Some(0), &acl)?);
+    cargo.env("ONCEFLOW_ACL_USER", ACL.0).env("ONCEFLOW_ACL_PASSWORD", ACL.1);
+    cargo.env("ONCEFLOW_XTASK", std::env::current_exe().map_err(|error| error.to_string())?);
+    // One at a time: they kill and restart brokers, and two cores hold no more.
+    run::check(cargo.args(["--tests", "--", "--ignored", "--test-threads=1"]))
+}
