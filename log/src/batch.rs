@@ -150,6 +150,11 @@ impl MessageBatch {
         &self.bytes
     }
 
+    /// Gives the encoding away.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// How many messages there are.
     pub fn len(&self) -> usize {
         self.len
@@ -194,6 +199,11 @@ impl<'b> MessageIter<'b> {
     /// Starts at the front of `bytes`.
     pub fn new(bytes: &'b [u8]) -> Self {
         MessageIter { rest: bytes }
+    }
+
+    /// The bytes that were not read yet.
+    pub fn rest(&self) -> &'b [u8] {
+        self.rest
     }
 
     fn decode(&mut self) -> Option<Message<'b>> {

@@ -110,6 +110,8 @@ impl<'s> Room<'s> {
                     next = next.next();
                 }
             }
+            // A read may have brought more than was asked for.
+            seen.retain(|record: &Seen| record.offset <= offset_last);
             seen
         };
         let within = self.subject.notes().visible_within;

@@ -1,0 +1,170 @@
+//! The log's directory: who may use it, and whose it is.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `FORMAT` | `onceflow-log`, a space, the version in decimal, a newline |
+//! | `LOCK` | nothing; locked while the log is open |
+//! | `data/` | fjall's database |
+
+use onceflow_types::{Error, Result};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+const FORMAT_FILE: &str = "FORMAT";
+const FORMAT_FILE_NEW: &str = "FORMAT.new";
+const LOCK_FILE: &str = "LOCK";
+const DATA_FOLDER: &str = "data";
+const FORMAT_NAME: &str = "onceflow-log";
+const FORMAT_VERSION: u32 = 1;
+
+/// A locked directory; dropping it unlocks.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes the directory, if there is none, checks that it is ours, and locks it.
+    pub(super) fn open(path: &Path) -> Result<Directory> {
+        // Looked at before anything is written: what is not ours stays as it is.
+        create_private(path).map_err(|e| failed(path, e))?;
+        let fresh = is_fresh(path)?;
+        let lock = lock(path)?;
+        if fresh && is_fresh(path)? {
+            write_format(path).map_err(|e| failed(path, e))?;
+        }
+        Ok(Directory { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Where the database lies.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join(DATA_FOLDER)
+    }
+}
+
+#[cfg(unix)]
+fn create_private(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(not(unix))]
+fn create_private(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+/// Whether nothing was ever stored here; an error when something else was.
+fn is_fresh(path: &Path) -> Result<bool> {
+    match fs::read_to_string(path.join(FORMAT_FILE)) {
+        Ok(text) => check_format(path, &text).map(|()| false),
+        Err(error) if error.kind() == ErrorKind::NotFound => check_empty(path).map(|()| true),
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(foreign(path)),
+        Err(error) => Err(failed(path, error)),
+    }
+}
+
+fn check_format(path: &Path, text: &str) -> Result<()> {
+    let version = text.strip_prefix(FORMAT_NAME).and_then(|rest| rest.trim().parse::<u32>().ok());
+    match version {
+        Some(FORMAT_VERSION) => Ok(()),
+        Some(version) => Err(Error::invalid(format!(
+            "log has another format: path={} version={version} known={FORMAT_VERSION}",
+            path.display()
+        ))),
+        None => Err(foreign(path)),
+    }
+}
+
+/// A crash before `FORMAT` was in place leaves the lock and the unfinished file, which are ours.
+fn check_empty(path: &Path) -> Result<()> {
+    for entry in fs::read_dir(path).map_err(|e| failed(path, e))? {
+        let name = entry.map_err(|e| failed(path, e))?.file_name();
+        if name != LOCK_FILE && name != FORMAT_FILE_NEW {
+            return Err(foreign(path));
+        }
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    let file = options.open(path.join(LOCK_FILE)).map_err(|e| failed(path, e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::fenced(format!("log is open elsewhere: path={}", path.display()))),
+        Err(TryLockError::Error(error)) => Err(failed(path, error)),
+    }
+}
+
+/// Written beside and renamed, so that a crash leaves either no format or the whole.
+fn write_format(path: &Path) -> io::Result<()> {
+    let new = path.join(FORMAT_FILE_NEW);
+    let mut file = File::create(&new)?;
+    writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
+    file.sync_all()?;
+    fs::rename(&new, path.join(FORMAT_FILE))?;
+    #[cfg(unix)]
+    File::open(path)?.sync_all()?;
+    Ok(())
+}
+
+fn foreign(path: &Path) -> Error {
+    Error::invalid(format!("directory holds something that is not a log: path={}", path.display()))
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::invalid(format!("log directory cannot be used: path={}", path.display())).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onceflow_types::ErrorKind as Kind;
+
+    fn kind(path: &Path) -> Kind {
+        Directory::open(path).expect_err("it must be refused").kind()
+    }
+
+    #[test]
+    fn a_second_opening_is_fenced_until_the_first_ends() {
+        let path = tempfile::tempdir().unwrap();
+        let first = Directory::open(path.path()).unwrap();
+        assert_eq!(kind(path.path()), Kind::Fenced);
+        drop(first);
+        Directory::open(path.path()).unwrap();
+    }
+
+    #[test]
+    fn a_foreign_or_newer_directory_is_refused_and_left_as_it_is() {
+        let files = [("notes.txt", "mine"), (FORMAT_FILE, "onceflow-log 2\n"), (FORMAT_FILE, "other 1\n")];
+        for (name, text) in files {
+            let path = tempfile::tempdir().unwrap();
+            fs::write(path.path().join(name), text).unwrap();
+            assert_eq!(kind(path.path()), Kind::Invalid, "{name} {text}");
+            let left: Vec<_> = fs::read_dir(path.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, [name]);
+            assert_eq!(fs::read_to_string(path.path().join(name)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_crash_before_the_format_was_in_place_is_finished() {
+        let path = tempfile::tempdir().unwrap();
+        fs::write(path.path().join(LOCK_FILE), "").unwrap();
+        fs::write(path.path().join(FORMAT_FILE_NEW), "once").unwrap();
+        Directory::open(path.path()).unwrap();
+        assert_eq!(fs::read_to_string(path.path().join(FORMAT_FILE)).unwrap(), "onceflow-log 1\n");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nobody_else_can_look_in() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = tempfile::tempdir().unwrap().path().join("a/b");
+        Directory::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,48 @@
+//! What fjall's errors mean to the caller.
+
+use onceflow_types::{Error, Result};
+use std::path::Path;
+
+/// Of an opening.
+pub(super) fn opening(path: &Path, error: fjall::Error) -> Error {
+    let text = format!("log cannot be opened: path={}", path.display());
+    let fault = match &error {
+        fjall::Error::Locked => Error::fenced(text),
+        fjall::Error::Io(_) | fjall::Error::InvalidVersion(_) => Error::invalid(text),
+        _ => Error::data_loss(text),
+    };
+    fault.with_source(error)
+}
+
+/// Of a read: a disk that answers with an error may answer later, damage will not heal.
+pub(super) fn reading(error: fjall::Error) -> Error {
+    let text = "log cannot be read";
+    let fault = match &error {
+        fjall::Error::Io(_) | fjall::Error::Storage(fjall::LsmError::Io(_)) => Error::retry(text),
+        _ => Error::data_loss(text),
+    };
+    fault.with_source(error)
+}
+
+/// Of a write: its outcome is unknown, unless fjall refused to start it.
+pub(super) fn writing(error: fjall::Error) -> Error {
+    match &error {
+        fjall::Error::Poisoned => failed_before().with_source(error),
+        _ => Error::retry("log cannot be written").with_source(error),
+    }
+}
+
+/// Of a sync, for each of the writes that waited for it: they may or may not survive.
+pub(super) fn syncing(error: &fjall::Error) -> Error {
+    Error::retry(format!("log cannot be synced: {error}"))
+}
+
+/// After a failed write or sync nothing can be known about the file any more (fsyncgate), so nothing more is written.
+pub(super) fn failed_before() -> Error {
+    Error::invalid("log has failed to write before and must be opened again")
+}
+
+/// Turns a number read from disk into a typed error where it cannot be.
+pub(super) fn damaged<T>(what: &str, result: Result<T>) -> Result<T> {
+    result.map_err(|error| Error::data_loss(format!("{what} is damaged")).with_source(error))
+}
