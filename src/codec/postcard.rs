@@ -38,8 +38,9 @@ impl<T> Postcard<T> {
 impl<T: DeserializeOwned> Decode<T> for Postcard<T> {
     fn decode(&self, bytes: &[u8]) -> Result<T> {
         match bytes.split_first() {
-            Some((&POSTCARD_VERSION, rest)) => from_all(rest)
-                .map_err(|e| Error::record("body is not the expected postcard value").with_source(e)),
+            Some((&POSTCARD_VERSION, rest)) => {
+                from_all(rest).map_err(|e| Error::record("body is not the expected postcard value").with_source(e))
+            }
             Some((version, _)) => Err(Error::record(format!("body of an unknown format: version={version}"))),
             None => Err(Error::record("body is empty")),
         }

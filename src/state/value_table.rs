@@ -172,7 +172,9 @@ fn write<K: Key, V: StateValue>(
     encode_state(value, value_bytes).map_err(|e| e.context(name))?;
     if value_bytes.len() > VALUE_BYTES_MAX {
         let bytes = value_bytes.len();
-        return Err(Error::invalid(format!("state value is too long: table={name} bytes={bytes} max={VALUE_BYTES_MAX}")));
+        return Err(Error::invalid(format!(
+            "state value is too long: table={name} bytes={bytes} max={VALUE_BYTES_MAX}"
+        )));
     }
     state.put(key_bytes, value_bytes);
     Ok(())
@@ -252,7 +254,7 @@ mod tests {
                         present.remove(&key);
                     }
                     Step::Read(key) => {
-                        prop_assert_eq!(table.entry(&key, &mut state).unwrap().get(), present.get(&key));
+                        prop_assert_eq!(table.entry(&key, &mut state).unwrap().get().cloned(), present.get(&key).cloned());
                     }
                     Step::Commit => {
                         epoch += 1;
@@ -271,7 +273,7 @@ mod tests {
                 prop_assert!(table.cache.len() <= cache);
             }
             for key in 0..12 {
-                prop_assert_eq!(table.entry(&key, &mut state).unwrap().get(), present.get(&key));
+                prop_assert_eq!(table.entry(&key, &mut state).unwrap().get().cloned(), present.get(&key).cloned());
             }
         }
     }
@@ -320,7 +322,9 @@ mod tests {
     fn state_of_a_newer_format_or_damaged_state_is_a_typed_error() {
         let (mut state, mut table) = empty(4);
         let key = [&table.id.unwrap().prefix()[..], &[7]].concat();
-        for (bytes, kind) in [(&[][..], ErrorKind::Corrupt), (&[9, 0], ErrorKind::Invalid), (&[1, 5], ErrorKind::Corrupt)] {
+        for (bytes, kind) in
+            [(&[][..], ErrorKind::Corrupt), (&[9, 0], ErrorKind::Invalid), (&[1, 5], ErrorKind::Corrupt)]
+        {
             state.put(&key, bytes);
             assert_eq!(table.entry(&7, &mut state).unwrap_err().kind(), kind, "{bytes:?}");
         }

@@ -78,7 +78,8 @@ pub struct SourcePlan {
 /// A topic that a subtopology writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SinkPlan {
-    /// Its name; part of the identity of its messages.
+    /// Its name; part of the identity of its messages. Name and topic together are unique in a subtopology: sinks for
+    /// dead letters share a name.
     pub name: Name,
     /// The topic.
     pub topic: Arc<str>,
@@ -92,8 +93,24 @@ pub struct SinkPlan {
 
 impl Topology {
     /// The topology as text, one line a node, subtopology by subtopology.
+    ///
+    /// ```
+    /// use onceflow::{StreamBuilder, codec::Utf8};
+    ///
+    /// let builder = StreamBuilder::new("shout")?;
+    /// builder.source("lines", Utf8).map(|line| line.to_uppercase()).sink("loud", "lines-loud", Utf8);
+    /// let text = "job shout
+    ///
+    /// subtopology lines
+    ///   1 source lines: topic=lines start=latest
+    ///   2 map <- 1
+    ///   3 sink loud: topic=lines-loud delivery=transactional <- 2
+    /// ";
+    /// assert_eq!(builder.build()?.describe(), text);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn describe(&self) -> String {
-        self.description.text(&self.job)
+        self.description.text()
     }
 
     /// The topology as a [Mermaid](https://mermaid.js.org) flow chart.

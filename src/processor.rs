@@ -1,0 +1,75 @@
+//! The rooms of a stage: source, operators, sinks, and what connects them.
+//!
+//! Records move in batches. Each operator takes a whole batch in one dynamic call, works through it in a loop of static
+//! calls, and hands on a batch from a buffer that it keeps. What comes out is what would come out if the records went
+//! through the program one by one.
+
+mod dead_letter;
+mod fan_out;
+mod guard;
+mod keyed;
+mod policy;
+mod route;
+mod sink;
+mod source;
+mod stateless;
+
+use crate::record::Record;
+use crate::stage::{Context, SourceBatch};
+use crate::state::TaskState;
+use onceflow_types::Result;
+
+pub use dead_letter::{
+    DEAD_LETTER_BROKER, DEAD_LETTER_ERROR, DEAD_LETTER_OFFSET, DEAD_LETTER_QUEUE, DEAD_LETTER_STAGE, DEAD_LETTER_TOPIC,
+    DEAD_LETTER_TRUNCATED, DEAD_LETTER_UNIQUE_KEY,
+};
+pub(crate) use fan_out::{Branches, End, Merge};
+pub(crate) use guard::Guard;
+pub use keyed::{Emit, Number};
+pub(crate) use keyed::{PerKey, PerKeyOptions};
+pub use policy::ErrorPolicy;
+pub(crate) use route::{queue_of_key, stable_hash};
+pub(crate) use sink::{Attributes, Repartition, Route, Sink};
+pub(crate) use source::Source;
+pub(crate) use stateless::{Filter, FlatMap, Inspect, Map, SelectTimestamp, TryMap};
+
+/// How many records an operator that makes more of them gathers before it hands them on.
+const BATCH_RECORDS_MAX: usize = 4_096;
+
+/// A room that takes records in.
+pub(crate) trait Push<T>: Send {
+    /// Binds the tables of this room and those behind it.
+    fn open(&mut self, state: &mut TaskState) -> Result<()>;
+
+    /// Takes all of `records`, in order; after `Ok` the buffer is empty.
+    fn push(&mut self, records: &mut Vec<Record<T>>, cx: &mut Context<'_>) -> Result<()>;
+
+    /// Ends the epoch: hands on what is emitted once per epoch, writes caches back, then seals the rooms behind.
+    fn seal(&mut self, cx: &mut Context<'_>) -> Result<()>;
+}
+
+/// The room at the head of a stage.
+pub(crate) trait Ingest: Send {
+    /// As [`Push::open`].
+    fn open(&mut self, state: &mut TaskState) -> Result<()>;
+
+    /// Takes all records of the context's batch.
+    fn process(&mut self, batch: &SourceBatch<'_>, cx: &mut Context<'_>) -> Result<()>;
+
+    /// As [`Push::seal`].
+    fn seal(&mut self, cx: &mut Context<'_>) -> Result<()>;
+}
+
+/// `open` and `seal` of a room that only passes them on.
+macro_rules! pass_on {
+    () => {
+        fn open(&mut self, state: &mut $crate::state::TaskState) -> onceflow_types::Result<()> {
+            self.next.open(state)
+        }
+
+        fn seal(&mut self, cx: &mut $crate::stage::Context<'_>) -> onceflow_types::Result<()> {
+            self.next.seal(cx)
+        }
+    };
+}
+use pass_on;

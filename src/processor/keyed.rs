@@ -1,0 +1,163 @@
+//! A running value per key.
+
+use super::{Guard, Push};
+use crate::codec::{Data, Key, StateValue};
+use crate::record::{Origin, Record};
+use crate::stage::Context;
+use crate::state::{Entry, TaskState, ValueTable};
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use onceflow_types::{Error, Name, Result, Timestamp};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// When a running value is put out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Emit {
+    /// With every record.
+    #[default]
+    EveryUpdate,
+    /// Once for each key that changed in an epoch, with its last value and the latest event time, when the epoch ends.
+    /// Keys come in the order in which they first changed.
+    PerEpoch,
+}
+
+/// What the user chose for a keyed operator.
+#[derive(Clone, Debug)]
+pub(crate) struct PerKeyOptions {
+    pub(crate) table: Name,
+    pub(crate) emit: Emit,
+    pub(crate) cache_entries: usize,
+}
+
+/// Changes one value of state per record, by a function that changes nothing when it fails.
+pub(crate) struct PerKey<K, A, O, F> {
+    table: ValueTable<K, A>,
+    step: Arc<F>,
+    guard: Guard,
+    pending: Option<Pending<K, O>>,
+    out: Vec<Record<(K, O)>>,
+    next: Box<dyn Push<(K, O)>>,
+}
+
+impl<K: Key, A: StateValue, O: Data, F> PerKey<K, A, O, F> {
+    pub(crate) fn new(options: &PerKeyOptions, step: Arc<F>, guard: Guard, next: Box<dyn Push<(K, O)>>) -> Self {
+        PerKey {
+            table: ValueTable::with_cache(options.table.clone(), options.cache_entries),
+            step,
+            guard,
+            pending: (options.emit == Emit::PerEpoch).then(Pending::new),
+            out: Vec::new(),
+            next,
+        }
+    }
+}
+
+impl<K, T, A, O, F> Push<(K, T)> for PerKey<K, A, O, F>
+where
+    K: Key,
+    T: Data,
+    A: StateValue,
+    O: Data,
+    F: Fn(&mut Entry<'_, K, A>, &T) -> Result<O> + Send + Sync,
+{
+    fn open(&mut self, state: &mut TaskState) -> Result<()> {
+        self.table.open(state)?;
+        self.next.open(state)
+    }
+
+    fn push(&mut self, records: &mut Vec<Record<(K, T)>>, cx: &mut Context<'_>) -> Result<()> {
+        for Record { value: (key, value), timestamp, origin } in records.drain(..) {
+            let (table, step) = (&mut self.table, &*self.step);
+            let result = self.guard.attempt(cx, |cx| step(&mut table.entry(&key, cx.state)?, &value));
+            match (result, &mut self.pending) {
+                (Ok(output), None) => self.out.push(Record { value: (key, output), timestamp, origin }),
+                (Ok(output), Some(pending)) => pending.set(key, output, timestamp),
+                (Err(error), _) => self.guard.reject(error, origin, timestamp, cx)?,
+            }
+        }
+        self.next.push(&mut self.out, cx)
+    }
+
+    fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        if let Some(pending) = &mut self.pending {
+            pending.drain_into(&mut self.out);
+            self.next.push(&mut self.out, cx)?;
+        }
+        self.table.seal(cx.state)?;
+        self.next.seal(cx)
+    }
+}
+
+/// The last output of each key that changed in the open epoch, in the order of the first changes.
+struct Pending<K, O> {
+    hasher: FixedState,
+    index: HashTable<usize>,
+    items: Vec<(u64, Record<(K, O)>)>,
+}
+
+impl<K: Key, O: Data> Pending<K, O> {
+    fn new() -> Self {
+        Pending { hasher: FixedState::with_seed(0), index: HashTable::new(), items: Vec::new() }
+    }
+
+    fn set(&mut self, key: K, output: O, timestamp: Timestamp) {
+        let hash = self.hasher.hash_one(&key);
+        let items = &mut self.items;
+        let found = self.index.find(hash, |at| items.get(*at).is_some_and(|(_, record)| record.value.0 == key));
+        if let Some((_, record)) = found.and_then(|at| items.get_mut(*at)) {
+            record.value.1 = output;
+            record.timestamp = record.timestamp.max(timestamp);
+            return;
+        }
+        items.push((hash, Record { value: (key, output), timestamp, origin: Origin::NONE }));
+        let items = &*items;
+        self.index.insert_unique(hash, items.len() - 1, |at| items.get(*at).map_or(0, |(hash, _)| *hash));
+    }
+
+    fn drain_into(&mut self, out: &mut Vec<Record<(K, O)>>) {
+        self.index.clear();
+        out.extend(self.items.drain(..).map(|(_, record)| record));
+    }
+}
+
+/// A number that can be summed without wrapping.
+pub trait Number: Data + StateValue + Copy {
+    /// The sum of nothing.
+    const ZERO: Self;
+
+    /// The sum of two.
+    ///
+    /// # Errors
+    /// `Record` when it is out of range; for floats also when it is not a finite number.
+    fn add(self, other: Self) -> Result<Self>;
+}
+
+macro_rules! integers {
+    ($($type:ty)*) => {$(
+        impl Number for $type {
+            const ZERO: Self = 0;
+
+            #[inline]
+            fn add(self, other: Self) -> Result<Self> {
+                self.checked_add(other).ok_or_else(|| overflow(self, other))
+            }
+        }
+    )*};
+}
+integers!(u16 u32 u64 u128 i16 i32 i64 i128);
+
+impl Number for f64 {
+    const ZERO: Self = 0.0;
+
+    #[inline]
+    fn add(self, other: Self) -> Result<Self> {
+        let sum = self + other;
+        if sum.is_finite() { Ok(sum) } else { Err(overflow(self, other)) }
+    }
+}
+
+#[cold]
+fn overflow(sum: impl std::fmt::Display, value: impl std::fmt::Display) -> Error {
+    Error::record(format!("sum is out of range: sum={sum} value={value}"))
+}

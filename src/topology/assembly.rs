@@ -1,0 +1,165 @@
+//! Builds the rooms of one stage from the graph.
+
+use super::graph::{Kind, Make, Node, NodeId};
+use crate::codec::Data;
+use crate::processor::{Branches, End, ErrorPolicy, Guard, Ingest, Merge, Push};
+use crate::stage::{Context, SourceBatch, Stage};
+use crate::state::TaskState;
+use onceflow_types::{Error, Result};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A subtopology, checked and numbered.
+pub(super) struct Part {
+    /// The whole graph.
+    pub(super) nodes: Arc<[Node]>,
+    /// Who takes the records of each node.
+    pub(super) children: Arc<[Vec<NodeId>]>,
+    /// The sources, in the order of the plan.
+    pub(super) sources: Vec<NodeId>,
+    /// The sinks of nodes by their index in the plan.
+    pub(super) sinks: BTreeMap<NodeId, usize>,
+    /// The sinks of dead letter topics by their index in the plan.
+    pub(super) dead_letters: BTreeMap<Arc<str>, usize>,
+}
+
+/// Makes the rooms of one task, from the sources on.
+pub(super) struct Assembly<'p> {
+    part: &'p Part,
+    /// The node whose room is being made.
+    current: NodeId,
+    /// Rooms with several ways in: a `Merge<T>` each.
+    merges: BTreeMap<NodeId, Box<dyn Any>>,
+}
+
+impl<'p> Assembly<'p> {
+    fn node(&self, id: NodeId) -> Result<&'p Node> {
+        self.part.nodes.get(id.0).ok_or_else(|| Error::bug("node is not in the graph"))
+    }
+
+    /// The kind of the node whose room is being made.
+    pub(super) fn kind(&self) -> Result<&'p Kind> {
+        Ok(&self.node(self.current)?.kind)
+    }
+
+    /// What takes the records of the present node.
+    pub(super) fn next<U: Data>(&mut self) -> Result<Box<dyn Push<U>>> {
+        let children = self.part.children.get(self.current.0).map_or(&[][..], Vec::as_slice);
+        match children {
+            [] => Ok(Box::new(End)),
+            [child] => self.room(*child),
+            _ => {
+                let branches = children.iter().map(|child| self.room(*child)).collect::<Result<Vec<_>>>()?;
+                Ok(Box::new(Branches::new(branches)))
+            }
+        }
+    }
+
+    fn room<U: Data>(&mut self, id: NodeId) -> Result<Box<dyn Push<U>>> {
+        if self.node(id)?.inputs.len() < 2 {
+            return self.make(id);
+        }
+        if !self.merges.contains_key(&id) {
+            let merge = Merge::<U>::new(self.make(id)?);
+            self.merges.insert(id, Box::new(merge));
+        }
+        match self.merges.get(&id).and_then(|merge| merge.downcast_ref::<Merge<U>>()) {
+            Some(merge) => Ok(Box::new(merge.way()?)),
+            None => Err(mismatch()),
+        }
+    }
+
+    fn make<U: Data>(&mut self, id: NodeId) -> Result<Box<dyn Push<U>>> {
+        let Make::Room(make) = &self.node(id)?.make else { return Err(mismatch()) };
+        let before = std::mem::replace(&mut self.current, id);
+        let room = make(self);
+        self.current = before;
+        room?.downcast::<Box<dyn Push<U>>>().map(|room| *room).map_err(|_| mismatch())
+    }
+
+    /// The present node's index among the sinks of the plan.
+    pub(super) fn sink(&self) -> Result<usize> {
+        self.part.sinks.get(&self.current).copied().ok_or_else(|| Error::bug("sink is not in the plan"))
+    }
+
+    /// The error policy of the present node.
+    pub(super) fn guard(&self) -> Result<Guard> {
+        let node = self.node(self.current)?;
+        let policy = node.policy.clone().unwrap_or_default();
+        let sink = match &policy {
+            ErrorPolicy::DeadLetter { topic, .. } => self.part.dead_letters.get(topic).copied(),
+            _ => None,
+        };
+        Ok(Guard::new(stage_label(&node.kind), policy, sink))
+    }
+}
+
+/// The name under which a stage's errors are reported.
+fn stage_label(kind: &Kind) -> Arc<str> {
+    match kind {
+        Kind::Source { name, .. } | Kind::RepartitionRead { name } => name.as_str().into(),
+        Kind::RepartitionWrite { name, .. } | Kind::Sink { name, .. } => name.as_str().into(),
+        Kind::PerKey { options, .. } => options.table.as_str().into(),
+        Kind::Operator { word, label } => label.clone().unwrap_or_else(|| (*word).into()),
+    }
+}
+
+/// A room: erases the type of what it takes.
+pub(super) fn room<T: Data>(room: impl Push<T> + 'static) -> Result<Box<dyn Any>> {
+    let room: Box<dyn Push<T>> = Box::new(room);
+    Ok(Box::new(room))
+}
+
+#[cold]
+fn mismatch() -> Error {
+    Error::bug("nodes of a topology do not fit each other")
+}
+
+/// Makes the stage of one task.
+pub(super) fn assemble(part: &Part) -> Result<Box<dyn Stage>> {
+    let mut heads = Vec::with_capacity(part.sources.len());
+    let mut assembly = Assembly { part, current: NodeId(0), merges: BTreeMap::new() };
+    for source in &part.sources {
+        let Make::Head(make) = &assembly.node(*source)?.make else { return Err(mismatch()) };
+        assembly.current = *source;
+        heads.push(make(&mut assembly)?);
+    }
+    Ok(Box::new(Heads(heads)))
+}
+
+struct Heads(Vec<Box<dyn Ingest>>);
+
+impl Stage for Heads {
+    fn open(&mut self, state: &mut TaskState) -> Result<()> {
+        self.0.iter_mut().try_for_each(|head| head.open(state))
+    }
+
+    fn process(&mut self, source: usize, batch: &SourceBatch<'_>, cx: &mut Context<'_>) -> Result<()> {
+        match self.0.get_mut(source) {
+            Some(head) => head.process(batch, &mut cx.with_batch(source, batch)),
+            None => Err(Error::bug(format!("stage has no such source: source={source}"))),
+        }
+    }
+
+    fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        self.0.iter_mut().try_for_each(|head| head.seal(cx))
+    }
+}
+
+/// Stands in for a stage that could not be made; says so when it is opened.
+pub(super) struct Unmade(pub(super) Option<Error>);
+
+impl Stage for Unmade {
+    fn open(&mut self, _: &mut TaskState) -> Result<()> {
+        Err(self.0.take().unwrap_or_else(mismatch))
+    }
+
+    fn process(&mut self, _: usize, _: &SourceBatch<'_>, _: &mut Context<'_>) -> Result<()> {
+        Err(mismatch())
+    }
+
+    fn seal(&mut self, _: &mut Context<'_>) -> Result<()> {
+        Err(mismatch())
+    }
+}

@@ -1,0 +1,105 @@
+//! The graph behind the handles.
+
+use super::assembly::Assembly;
+use super::plan::{Delivery, StartPolicy};
+use crate::processor::{ErrorPolicy, Ingest, PerKeyOptions};
+use onceflow_types::{Error, Name, Result};
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A node's place in the graph, in the order of the program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct NodeId(pub(super) usize);
+
+/// What the program has said so far.
+pub(super) struct Graph {
+    pub(super) job: Name,
+    pub(super) nodes: Vec<Node>,
+    /// What was wrong with it, in order.
+    pub(super) errors: Vec<Error>,
+}
+
+pub(super) type SharedGraph = Rc<RefCell<Graph>>;
+
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) inputs: Vec<NodeId>,
+    /// `None` for a stage that cannot fail.
+    pub(super) policy: Option<ErrorPolicy>,
+    pub(super) make: Make,
+}
+
+#[derive(Clone)]
+pub(super) enum Kind {
+    Source {
+        name: Name,
+        /// Whether the name is one: the topic may be none, and then the program must give one.
+        named: bool,
+        topic: Arc<str>,
+        start: StartPolicy,
+        tags: Option<Arc<[String]>>,
+        subtopology: Option<Name>,
+    },
+    /// The reading half of a repartition; it has no input.
+    RepartitionRead {
+        name: Name,
+    },
+    /// The writing half of a repartition; it is nobody's input.
+    RepartitionWrite {
+        name: Name,
+        queues: u32,
+    },
+    Operator {
+        word: &'static str,
+        label: Option<Arc<str>>,
+    },
+    PerKey {
+        word: &'static str,
+        options: PerKeyOptions,
+    },
+    Sink {
+        name: Name,
+        topic: Arc<str>,
+        delivery: Delivery,
+    },
+}
+
+/// Makes the room of a node for one task. Types are erased: a head is what it is, a room is a `Box<dyn Push<T>>` in a box.
+#[derive(Clone)]
+pub(super) enum Make {
+    Head(Arc<dyn Fn(&mut Assembly<'_>) -> Result<Box<dyn Ingest>> + Send + Sync>),
+    Room(Arc<dyn Fn(&mut Assembly<'_>) -> Result<Box<dyn Any>> + Send + Sync>),
+}
+
+impl Graph {
+    pub(super) fn add(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        NodeId(self.nodes.len() - 1)
+    }
+
+    pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id.0)
+    }
+
+    /// Keeps an error for the end of building, and goes on with `instead`.
+    pub(super) fn kept<T>(&mut self, result: Result<T>, instead: impl FnOnce() -> T) -> T {
+        result.unwrap_or_else(|error| {
+            self.errors.push(error);
+            instead()
+        })
+    }
+
+    /// A checked name; after an error, a stand-in that no topology is built with.
+    pub(super) fn name(&mut self, name: &str) -> Name {
+        let job = self.job.clone();
+        self.kept(Name::new(name), || job)
+    }
+}
+
+/// The topic of a repartition: `<job>-repartition-<name>`.
+pub(super) fn repartition_topic(job: &Name, name: &Name) -> Arc<str> {
+    format!("{job}-repartition-{name}").into()
+}

@@ -1,0 +1,335 @@
+//! Streams of values without a key.
+
+use super::assembly::{Assembly, room};
+use super::graph::{Kind, Make, Node, NodeId, SharedGraph};
+use super::keyed_stream::KeyedStream;
+use super::sink_builder::SinkBuilder;
+use crate::codec::{Data, Encode, Key};
+use crate::processor::{ErrorPolicy, Filter, FlatMap, Inspect, Map, Route, SelectTimestamp, TryMap};
+use onceflow_types::{Error, Result, Timestamp};
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A stream of values: a handle into the topology. Use it twice, and both uses see every record, each record in both
+/// before the next one.
+pub struct Stream<T> {
+    graph: SharedGraph,
+    node: NodeId,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T: Data> Stream<T> {
+    pub(super) fn new(graph: &SharedGraph, node: NodeId) -> Self {
+        Stream { graph: graph.clone(), node, values: PhantomData }
+    }
+
+    pub(super) fn graph(&self) -> &SharedGraph {
+        &self.graph
+    }
+
+    /// Adds a node that takes this stream.
+    pub(super) fn add(
+        &self,
+        kind: Kind,
+        policy: Option<ErrorPolicy>,
+        make: impl Fn(&mut Assembly<'_>) -> Result<Box<dyn Any>> + Send + Sync + 'static,
+    ) -> NodeId {
+        let node = Node { kind, inputs: vec![self.node], policy, make: Make::Room(Arc::new(make)) };
+        self.graph.borrow_mut().add(node)
+    }
+
+    fn operator<U: Data>(
+        &self,
+        word: &'static str,
+        make: impl Fn(&mut Assembly<'_>) -> Result<Box<dyn Any>> + Send + Sync + 'static,
+    ) -> Stream<U> {
+        Stream::new(&self.graph, self.add(Kind::Operator { word, label: None }, None, make))
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Node)) {
+        if let Some(node) = self.graph.borrow_mut().node_mut(self.node) {
+            change(node);
+        }
+    }
+
+    pub(super) fn set_policy(&self, policy: ErrorPolicy) {
+        self.change(|node| node.policy = Some(policy));
+    }
+
+    pub(super) fn mapped<U: Data>(
+        &self,
+        word: &'static str,
+        function: impl Fn(T) -> U + Send + Sync + 'static,
+    ) -> Stream<U> {
+        let function = Arc::new(function);
+        self.operator(word, move |assembly| {
+            room::<T>(Map { function: function.clone(), out: vec![], next: assembly.next::<U>()? })
+        })
+    }
+
+    /// One value for each.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).map(|line| line.to_uppercase()).sink("out", "out", Utf8);
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"hello")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"HELLO"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn map<U: Data>(&self, function: impl Fn(T) -> U + Send + Sync + 'static) -> Stream<U> {
+        self.mapped("map", function)
+    }
+
+    /// One value for each, by a function that may fail; see [`Fallible::on_error`].
+    ///
+    /// ```
+    /// # use onceflow::{ErrorPolicy, StreamBuilder, codec::{Json, Utf8}, testing::TestDriver, types::Error};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder
+    ///     .source("in", Utf8)
+    ///     .try_map(|line| line.parse::<i64>().map_err(|e| Error::record("not a number").with_source(e)))
+    ///     .on_error(ErrorPolicy::Skip)
+    ///     .sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"7")?;
+    /// driver.send("in", b"seven")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"7"]);
+    /// assert_eq!(driver.counters().skipped, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn try_map<U: Data>(&self, function: impl Fn(&T) -> Result<U> + Send + Sync + 'static) -> Fallible<U> {
+        let function = Arc::new(function);
+        let kind = Kind::Operator { word: "try-map", label: None };
+        let node = self.add(kind, Some(ErrorPolicy::Fail), move |assembly| {
+            let guard = assembly.guard()?;
+            room::<T>(TryMap { function: function.clone(), guard, out: vec![], next: assembly.next::<U>()? })
+        });
+        Fallible { stream: Stream::new(&self.graph, node) }
+    }
+
+    /// The values for which `predicate` holds.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).filter(|line| line.len() > 3).sink("out", "out", Utf8);
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"no")?;
+    /// driver.send("in", b"long")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"long"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn filter(&self, predicate: impl Fn(&T) -> bool + Send + Sync + 'static) -> Stream<T> {
+        let predicate = Arc::new(predicate);
+        self.operator("filter", move |assembly| {
+            room::<T>(Filter { predicate: predicate.clone(), next: assembly.next::<T>()? })
+        })
+    }
+
+    /// Any number of values for each, in order.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder
+    ///     .source("in", Utf8)
+    ///     .flat_map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    ///     .sink("out", "out", Utf8);
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"one two")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"one", b"two"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn flat_map<U: Data, I>(&self, function: impl Fn(T) -> I + Send + Sync + 'static) -> Stream<U>
+    where
+        I: IntoIterator<Item = U> + 'static,
+    {
+        let function = Arc::new(function);
+        self.operator("flat-map", move |assembly| {
+            room::<T>(FlatMap { function: function.clone(), out: vec![], next: assembly.next::<U>()? })
+        })
+    }
+
+    /// Shows each value to `function`, and passes it on. What `function` does outside happens again when an epoch is
+    /// tried again: it is for looking, not for effects.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).inspect(|line| println!("{line}")).sink("out", "out", Utf8);
+    /// assert!(builder.build()?.describe().contains("inspect"));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn inspect(&self, function: impl Fn(&T) + Send + Sync + 'static) -> Stream<T> {
+        self.shown("inspect", function)
+    }
+
+    /// Shows each value to `function`, at the end of a stream. The same warning as for [`inspect`](Self::inspect).
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).for_each(|line| println!("{line}"));
+    /// assert!(builder.build()?.describe().contains("for-each"));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn for_each(&self, function: impl Fn(&T) + Send + Sync + 'static) {
+        self.shown("for-each", function);
+    }
+
+    fn shown(&self, word: &'static str, function: impl Fn(&T) + Send + Sync + 'static) -> Stream<T> {
+        let function = Arc::new(function);
+        self.operator(word, move |assembly| {
+            room::<T>(Inspect { function: function.clone(), next: assembly.next::<T>()? })
+        })
+    }
+
+    /// Takes the event time from the value; otherwise it is when the message was born.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::{Decode, Json}, testing::TestDriver, types::Timestamp};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder
+    ///     .source("in", Json::<i64>::new())
+    ///     .select_timestamp(|millis| Timestamp::from_millis(*millis))
+    ///     .sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"5000")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.read("out")[0].timestamp, Timestamp::from_millis(5_000));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn select_timestamp(&self, function: impl Fn(&T) -> Timestamp + Send + Sync + 'static) -> Stream<T> {
+        let function = Arc::new(function);
+        self.operator("select-timestamp", move |assembly| {
+            room::<T>(SelectTimestamp { function: function.clone(), next: assembly.next::<T>()? })
+        })
+    }
+
+    /// Both streams in one. Records of one source keep their order; merged sources belong to one subtopology, so their
+    /// topics need the same queues.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let cards = builder.source("cards", Utf8);
+    /// builder.source("transfers", Utf8).merge(&cards).sink("out", "payments", Utf8);
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("cards", b"c1")?;
+    /// driver.send("transfers", b"t1")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("payments"), [b"c1", b"t1"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn merge(&self, other: &Stream<T>) -> Stream<T> {
+        let node = self.add(Kind::Operator { word: "merge", label: None }, None, |assembly| {
+            let next = assembly.next::<T>()?;
+            Ok(Box::new(next))
+        });
+        let mut graph = self.graph.borrow_mut();
+        if !Rc::ptr_eq(&self.graph, &other.graph) {
+            graph.errors.push(Error::invalid("streams of two builders cannot be merged"));
+        } else if let Some(node) = graph.node_mut(node) {
+            node.inputs.push(other.node);
+        }
+        drop(graph);
+        Stream::new(&self.graph, node)
+    }
+
+    /// Gives each value a key. Nothing moves yet: records are brought together by key only where an operator with state
+    /// needs it.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let words = builder.source("in", Utf8).key_by(|word| word.clone());
+    /// words.count("counts").sink("out", "out", Json::new());
+    /// assert_eq!(builder.build()?.subtopologies.len(), 2);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn key_by<K: Key>(&self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> KeyedStream<K, T> {
+        KeyedStream::new(self.mapped("key-by", move |value| (key(&value), value)), false)
+    }
+
+    /// Writes each value to a topic as one message. `name` is part of the messages' identity. Without a key or a queue
+    /// (see [`SinkBuilder`]) each task writes to the queue of its own number, in order.
+    ///
+    /// ```
+    /// # use onceflow::{Delivery, StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder
+    ///     .source("in", Utf8)
+    ///     .sink("out", "out", Utf8)
+    ///     .key(|line| line.clone())
+    ///     .tag(|line| if line.len() > 3 { "long" } else { "short" })
+    ///     .delivery(Delivery::Outbox { framed: false });
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"hello")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.read("out")[0].property("TAGS"), Some("long".into()));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn sink<C: Encode<T> + 'static>(&self, name: &str, topic: &str, codec: C) -> SinkBuilder<T, C> {
+        SinkBuilder::new(self, name, topic, codec, Route::Task)
+    }
+}
+
+/// The stream behind a stage whose function may fail.
+pub struct Fallible<T> {
+    stream: Stream<T>,
+}
+
+impl<T: Data> Fallible<T> {
+    /// What to do with records for which the function fails.
+    pub fn on_error(self, policy: ErrorPolicy) -> Self {
+        self.stream.set_policy(policy);
+        self
+    }
+
+    /// The name of the stage in errors, dead letters and metrics.
+    pub fn name(self, name: &str) -> Self {
+        let name = self.stream.graph.borrow_mut().name(name);
+        self.stream.change(|node| {
+            if let Kind::Operator { label, .. } = &mut node.kind {
+                *label = Some(name.as_str().into());
+            }
+        });
+        self
+    }
+}
+
+impl<T> Deref for Fallible<T> {
+    type Target = Stream<T>;
+
+    fn deref(&self) -> &Stream<T> {
+        &self.stream
+    }
+}
+
+impl<T> Clone for Stream<T> {
+    fn clone(&self) -> Self {
+        Stream { graph: self.graph.clone(), node: self.node, values: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Stream<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stream").field(&self.node).finish()
+    }
+}
+
+impl<T> fmt::Debug for Fallible<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Fallible").field(&self.stream).finish()
+    }
+}
