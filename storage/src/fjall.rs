@@ -1,0 +1,127 @@
+//! The fjall backend: an LSM tree in pure Rust. The default.
+//!
+//! # Crash consistency, as read in the source of fjall 3.1
+//! Every batch goes to the journal before the memtable, with a checksum over its items, and is handed to the operating
+//! system before `commit` returns: the end of the process loses nothing. A memtable is written as a table only after
+//! the journal was synced (`worker_pool`, the flush message), a journal is deleted only after the tables are synced,
+//! and replay stops at the first entry that is cut off or not an entry, and skips what the tables already hold. So
+//! loss of power leaves a prefix of the commits. A batch of which only some pages reached the disk can also fail its
+//! checksum at replay; then `open` is `Corrupt`, and the store is rebuilt. Never a part of a commit: crash-consistent.
+//!
+//! # Damage
+//! Each block carries an XXH3-128 of its content, checked at every read from disk; a scan that meets a bad block
+//! returns its error. A damaged journal is cut at the first bad entry, silently: after a clean close the status file
+//! names the last commit, so a shorter history is found at `open`. After a crash it is an earlier, whole commit, and
+//! the journal of the task replays the rest. Damaged folder names or options make fjall panic; that is contained.
+//!
+//! # Memory
+//! One worker thread. At most one active and four sealed memtables of `write_buffer_bytes`, then writes wait; a block
+//! cache of `cache_bytes`. The journal file is 64 MiB of address, sparse on disk, and not in memory.
+
+use crate::contain::contain;
+use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
+use crate::{Delta, MemoryBudget, Order};
+use ::fjall::{CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, KvPair, OwnedWriteBatch, PersistMode};
+use onceflow_types::{Error, Result};
+use std::path::Path;
+
+const KEYSPACE: &str = "state";
+/// Flushes and compactions of one task; more threads would only compete with the tasks.
+const WORKER_THREADS: usize = 1;
+/// The least that fjall allows. Journals are deleted when the memtables they cover are flushed.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// Open table files.
+const FILES_CACHED_MAX: usize = 64;
+
+pub(crate) struct Fjall {
+    // Declared before the database, which waits for its threads when it is dropped.
+    state: Keyspace,
+    database: Database,
+}
+
+impl Fjall {
+    fn open_unguarded(data: &Path, memory: &MemoryBudget) -> ::fjall::Result<Fjall> {
+        let database = Database::builder(data)
+            .worker_threads(WORKER_THREADS)
+            .cache_size(memory.cache_bytes as u64)
+            .max_cached_files(Some(FILES_CACHED_MAX))
+            .max_journaling_size(JOURNAL_BYTES_MAX)
+            // Journals are short-lived and local: not worth the time.
+            .journal_compression(CompressionType::None)
+            .open()?;
+        let buffer = memory.write_buffer_bytes as u64;
+        let state = database.keyspace(KEYSPACE, || KeyspaceCreateOptions::default().max_memtable_size(buffer))?;
+        Ok(Fjall { state, database })
+    }
+}
+
+fn failure(what: &'static str) -> impl Fn(::fjall::Error) -> Error {
+    move |error| Error::corrupt(format!("fjall {what} failed")).with_source(error)
+}
+
+impl Engine for Fjall {
+    const NAME: &'static str = "fjall";
+    const CRASH_CONSISTENT: bool = true;
+
+    fn open(data: &Path, new: bool, memory: &MemoryBudget) -> Result<Self> {
+        // Without its version file fjall would take the folder for a new one.
+        if !new && !data.join("version").exists() {
+            return Err(Error::corrupt("fjall version file is missing"));
+        }
+        contain(Self::NAME, || Fjall::open_unguarded(data, memory).map_err(failure("open")))
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let found = contain(Self::NAME, || self.state.get(key).map_err(failure("get")))?;
+        value.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(found.is_some())
+    }
+
+    fn scan(&self, range: EngineRange, order: Order) -> Result<Box<dyn EngineCursor + '_>> {
+        let entries = contain(Self::NAME, || Ok(self.state.range::<Vec<u8>, _>(range)))?;
+        Ok(Box::new(FjallCursor { entries, order, current: None }))
+    }
+
+    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
+        contain(Self::NAME, || {
+            let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), delta.len() + 1)
+                .durability(Some(PersistMode::Buffer));
+            let mut engine = Vec::new();
+            for (key, change) in delta {
+                engine_key(key, &mut engine);
+                match change {
+                    Some(value) => batch.insert(&self.state, engine.as_slice(), value),
+                    None => batch.remove(&self.state, engine.as_slice()),
+                }
+            }
+            if let Some(point) = point {
+                batch.insert(&self.state, POINT_KEY, point);
+            }
+            batch.commit().map_err(failure("commit"))
+        })
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        contain(Self::NAME, || self.database.persist(PersistMode::SyncAll).map_err(failure("sync")))
+    }
+}
+
+struct FjallCursor {
+    entries: Iter,
+    order: Order,
+    current: Option<KvPair>,
+}
+
+impl EngineCursor for FjallCursor {
+    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.current = contain(Fjall::NAME, || {
+            let entry = match self.order {
+                Order::Ascending => self.entries.next(),
+                Order::Descending => self.entries.next_back(),
+            };
+            entry.map(|entry| entry.into_inner().map_err(failure("scan"))).transpose()
+        })?;
+        Ok(self.current.as_ref().map(|(key, value)| (&**key, &**value)))
+    }
+}

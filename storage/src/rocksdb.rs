@@ -1,0 +1,160 @@
+//! The RocksDB backend (C++): the recommendation for state much larger than memory.
+//!
+//! # Crash consistency
+//! One write batch is one record of the write-ahead log; it reaches the operating system before `commit` returns.
+//! Recovery is point-in-time: it stops at the first record that is cut off or damaged, so loss of power leaves a prefix
+//! of the commits.
+//!
+//! # Damage
+//! Every block is read with its checksum. An iterator that becomes invalid has either reached the end or failed; the
+//! two are told apart by its status at every step. A log that was cut after a clean close is found by the
+//! commit that the status file names.
+//!
+//! # Memory
+//! Two write buffers of `write_buffer_bytes`; a block cache of `cache_bytes`, which also holds index and filter
+//! blocks; a bounded table of open files. The background threads are those of the process's one environment, shared by
+//! all stores.
+
+use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
+use crate::{Delta, MemoryBudget, Order};
+use ::rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, LogLevel, Options, ReadOptions,
+    WriteBatch, WriteOptions,
+};
+use onceflow_types::{Error, Result};
+use std::ops::Bound;
+use std::path::Path;
+
+/// One that fills and one that is flushed.
+const WRITE_BUFFERS: i32 = 2;
+/// Flushes and compactions at once, of one store.
+const BACKGROUND_JOBS: i32 = 2;
+/// Open table files of one store.
+const FILES_OPEN_MAX: i32 = 64;
+/// The log is cut when a buffer is flushed; beyond this many buffers' worth a flush is forced.
+const WAL_BUFFERS_MAX: u64 = 4;
+const BLOCK_BYTES: usize = 8 << 10;
+const BLOOM_BITS_PER_KEY: f64 = 10.0;
+/// RocksDB's own text logs.
+const LOG_FILES: usize = 2;
+const LOG_FILE_BYTES_MAX: usize = 1 << 20;
+
+pub(crate) struct RocksDb {
+    database: DB,
+    writes: WriteOptions,
+}
+
+fn options(new: bool, memory: &MemoryBudget) -> Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(&Cache::new_lru_cache(memory.cache_bytes));
+    blocks.set_cache_index_and_filter_blocks(true);
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    blocks.set_block_size(BLOCK_BYTES);
+    blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&blocks);
+    options.create_if_missing(new);
+    options.set_paranoid_checks(true);
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    options.set_write_buffer_size(memory.write_buffer_bytes);
+    options.set_max_write_buffer_number(WRITE_BUFFERS);
+    options.set_max_total_wal_size(memory.write_buffer_bytes as u64 * WAL_BUFFERS_MAX);
+    options.set_max_background_jobs(BACKGROUND_JOBS);
+    options.set_max_open_files(FILES_OPEN_MAX);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_keep_log_file_num(LOG_FILES);
+    options.set_max_log_file_size(LOG_FILE_BYTES_MAX);
+    options.set_log_level(LogLevel::Warn);
+    options.set_stats_dump_period_sec(0);
+    options
+}
+
+fn failure(what: &'static str) -> impl Fn(::rocksdb::Error) -> Error {
+    move |error| Error::corrupt(format!("rocksdb {what} failed")).with_source(error)
+}
+
+impl Engine for RocksDb {
+    const NAME: &'static str = "rocksdb";
+    const CRASH_CONSISTENT: bool = true;
+
+    fn open(data: &Path, new: bool, memory: &MemoryBudget) -> Result<Self> {
+        let database = DB::open(&options(new, memory), data).map_err(failure("open"))?;
+        let mut writes = WriteOptions::default();
+        // Rule 11: the journal is the truth, so a commit need not wait for the disk.
+        writes.set_sync(false);
+        Ok(RocksDb { database, writes })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let found = self.database.get_pinned(key).map_err(failure("get"))?;
+        value.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(found.is_some())
+    }
+
+    fn scan(&self, range: EngineRange, order: Order) -> Result<Box<dyn EngineCursor + '_>> {
+        let mut options = ReadOptions::default();
+        // The bounds are inclusive below and exclusive above; the key directly behind another is it and a zero byte.
+        let after = |mut key: Vec<u8>| {
+            key.push(0);
+            key
+        };
+        match range.0 {
+            Bound::Included(key) => options.set_iterate_lower_bound(key),
+            Bound::Excluded(key) => options.set_iterate_lower_bound(after(key)),
+            Bound::Unbounded => {}
+        }
+        match range.1 {
+            Bound::Included(key) => options.set_iterate_upper_bound(after(key)),
+            Bound::Excluded(key) => options.set_iterate_upper_bound(key),
+            Bound::Unbounded => {}
+        }
+        options.set_verify_checksums(true);
+        Ok(Box::new(RocksCursor { entries: self.database.raw_iterator_opt(options), order, started: false }))
+    }
+
+    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
+        let mut batch = WriteBatch::with_capacity_bytes(delta.bytes());
+        let mut engine = Vec::new();
+        for (key, change) in delta {
+            engine_key(key, &mut engine);
+            match change {
+                Some(value) => batch.put(&engine, value),
+                None => batch.delete(&engine),
+            }
+        }
+        if let Some(point) = point {
+            batch.put(POINT_KEY, point);
+        }
+        self.database.write_opt(batch, &self.writes).map_err(failure("commit"))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.database.flush_wal(true).map_err(failure("sync"))
+    }
+}
+
+struct RocksCursor<'s> {
+    entries: DBRawIterator<'s>,
+    order: Order,
+    started: bool,
+}
+
+impl EngineCursor for RocksCursor<'_> {
+    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        match (self.started, self.order) {
+            (false, Order::Ascending) => self.entries.seek_to_first(),
+            (false, Order::Descending) => self.entries.seek_to_last(),
+            (true, Order::Ascending) => self.entries.next(),
+            (true, Order::Descending) => self.entries.prev(),
+        }
+        self.started = true;
+        // An iterator is invalid behind the last entry and after an error: only the status tells which.
+        if !self.entries.valid() {
+            self.entries.status().map_err(failure("scan"))?;
+        }
+        Ok(self.entries.item())
+    }
+}

@@ -1,0 +1,202 @@
+//! The sled backend (stable line, 0.34). For those who know it; fjall and RocksDB are the better choice.
+//!
+//! # Crash consistency
+//! None is claimed: sled keeps writes in buffers of its own, and its recovery has open reports of lost and damaged
+//! data. A store that was not closed cleanly is `Corrupt` at the next opening and rebuilt from the journal (rule 11).
+//!
+//! # Damage
+//! sled checks pages, but can come back with an older page, without one, or by a panic. So we detect damage ourselves:
+//!
+//! ```text
+//! entry   checksum u32   CRC32C of engine key and value
+//!         value
+//! point   checksum u32   CRC32C of what follows
+//!         entries  u64   how many entries there are
+//!         digest   u64   wrapping sum of the FNV-1a hashes of all entries
+//!         point
+//! ```
+//!
+//! Every read checks the entry, and every opening reads the whole store once and compares number and digest: a lost,
+//! an old or a foreign entry is `Corrupt` before anything is read from the store. The price is an opening that takes
+//! time in proportion to the state, and a look-up of the old value for each change of a commit. Panics are contained.
+//!
+//! # Memory
+//! The page cache is bounded by `cache_bytes` plus `write_buffer_bytes` (sled has no write buffer to bound), but sled
+//! counts only part of what it allocates: expect about three times as much.
+
+use crate::contain::contain;
+use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
+use crate::{Delta, MemoryBudget, Order};
+use ::sled::{Batch, Config, Db, IVec, Iter};
+use onceflow_types::wire::{Decoder, Encode, checksum, checksum_append};
+use onceflow_types::{Error, Result};
+use std::path::Path;
+
+/// FNV-1a, 64 bits: offset basis and prime (Fowler, Noll, Vo; draft-eastlake-fnv).
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+pub(crate) struct Sled {
+    database: Db,
+    total: Total,
+}
+
+/// What all entries together look like, kept up to date by each write.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Total {
+    entries: u64,
+    digest: u64,
+}
+
+impl Total {
+    fn add(&mut self, key: &[u8], sealed: &[u8]) {
+        self.entries = self.entries.wrapping_add(1);
+        self.digest = self.digest.wrapping_add(hash(key, sealed));
+    }
+
+    fn remove(&mut self, key: &[u8], sealed: &[u8]) {
+        self.entries = self.entries.wrapping_sub(1);
+        self.digest = self.digest.wrapping_sub(hash(key, sealed));
+    }
+}
+
+fn hash(key: &[u8], sealed: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME);
+    // The sealed value begins with a checksum over key and value, so the border between the two needs no mark.
+    key.iter().chain(sealed).fold(FNV_BASIS, step)
+}
+
+/// The stored form of a value.
+fn seal(key: &[u8], value: &[u8], to: &mut Vec<u8>) {
+    to.clear();
+    to.put_u32(checksum_append(checksum(key), value));
+    to.extend_from_slice(value);
+}
+
+fn unseal<'v>(key: &[u8], sealed: &'v [u8]) -> Result<&'v [u8]> {
+    let mut from = Decoder::new(sealed);
+    if from.u32()? != checksum_append(checksum(key), from.rest()) {
+        return Err(Error::corrupt("sled entry has a bad checksum"));
+    }
+    Ok(from.rest())
+}
+
+fn failure(what: &'static str) -> impl Fn(::sled::Error) -> Error {
+    move |error| Error::corrupt(format!("sled {what} failed")).with_source(error)
+}
+
+impl Sled {
+    /// Reads the whole store and compares it with what the last commit left.
+    fn verify(database: &Db) -> Result<Total> {
+        let mut seen = Total::default();
+        for entry in database.range([POINT_KEY, &[0]].concat()..) {
+            let (key, sealed) = entry.map_err(failure("open"))?;
+            unseal(&key, &sealed)?;
+            seen.add(&key, &sealed);
+        }
+        let stored = database.get(POINT_KEY).map_err(failure("open"))?;
+        let stored = stored.ok_or_else(|| Error::corrupt("sled store lost its commit point"))?;
+        let mut from = Decoder::new(unseal(POINT_KEY, &stored)?);
+        let total = Total { entries: from.u64()?, digest: from.u64()? };
+        if seen != total {
+            return Err(Error::corrupt(format!(
+                "sled store lost or changed entries: found={} committed={}",
+                seen.entries, total.entries
+            )));
+        }
+        Ok(total)
+    }
+
+    fn read(&self, key: &[u8]) -> Result<Option<IVec>> {
+        contain(Self::NAME, || self.database.get(key).map_err(failure("get")))
+    }
+}
+
+impl Engine for Sled {
+    const NAME: &'static str = "sled";
+    const CRASH_CONSISTENT: bool = false;
+
+    fn open(data: &Path, new: bool, memory: &MemoryBudget) -> Result<Self> {
+        contain(Self::NAME, || {
+            let bytes = memory.cache_bytes.saturating_add(memory.write_buffer_bytes) as u64;
+            // No thread that flushes every half second: what is not closed cleanly is not trusted anyway.
+            let config = Config::new().path(data).cache_capacity(bytes).flush_every_ms(None);
+            let database = config.open().map_err(failure("open"))?;
+            let total = if new { Total::default() } else { Sled::verify(&database)? };
+            Ok(Sled { database, total })
+        })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let Some(sealed) = self.read(key)? else { return Ok(false) };
+        let mut plain = unseal(key, &sealed)?;
+        if key == POINT_KEY {
+            plain = plain.get(size_of::<Total>()..).unwrap_or_default();
+        }
+        value.extend_from_slice(plain);
+        Ok(true)
+    }
+
+    fn scan(&self, range: EngineRange, order: Order) -> Result<Box<dyn EngineCursor + '_>> {
+        let entries = contain(Self::NAME, || Ok(self.database.range::<Vec<u8>, _>(range)))?;
+        Ok(Box::new(SledCursor { entries, order, current: None }))
+    }
+
+    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
+        let mut batch = Batch::default();
+        let mut total = self.total;
+        let (mut engine, mut sealed) = (Vec::new(), Vec::new());
+        for (key, change) in delta {
+            engine_key(key, &mut engine);
+            if let Some(old) = self.read(&engine)? {
+                total.remove(&engine, &old);
+            }
+            match change {
+                Some(value) => {
+                    seal(&engine, value, &mut sealed);
+                    total.add(&engine, &sealed);
+                    batch.insert(engine.as_slice(), sealed.as_slice());
+                }
+                None => batch.remove(engine.as_slice()),
+            }
+        }
+        if let Some(point) = point {
+            let mut plain = Vec::with_capacity(size_of::<Total>() + point.len());
+            plain.put_u64(total.entries);
+            plain.put_u64(total.digest);
+            plain.extend_from_slice(point);
+            seal(POINT_KEY, &plain, &mut sealed);
+            batch.insert(POINT_KEY, sealed.as_slice());
+        }
+        contain(Self::NAME, || self.database.apply_batch(batch).map_err(failure("commit")))?;
+        self.total = total;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        contain(Self::NAME, || self.database.flush().map(drop).map_err(failure("sync")))
+    }
+}
+
+struct SledCursor {
+    entries: Iter,
+    order: Order,
+    current: Option<(IVec, IVec)>,
+}
+
+impl EngineCursor for SledCursor {
+    fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.current = contain(Sled::NAME, || {
+            let entry = match self.order {
+                Order::Ascending => self.entries.next(),
+                Order::Descending => self.entries.next_back(),
+            };
+            entry.transpose().map_err(failure("scan"))
+        })?;
+        match &self.current {
+            Some((key, sealed)) => Ok(Some((key, unseal(key, sealed)?))),
+            None => Ok(None),
+        }
+    }
+}
