@@ -89,6 +89,14 @@ impl RecordBatch {
         self.buffers[0].len() + self.buffers[1].len()
     }
 
+    fn share(&self, buffer: usize, part: &[u8]) -> Bytes {
+        match self.buffers.get(buffer) {
+            // An empty part may lie anywhere.
+            Some(bytes) if !part.is_empty() => bytes.slice_ref(part),
+            _ => Bytes::new(),
+        }
+    }
+
     fn slice(&self, buffer: usize, range: &Range<u32>) -> &[u8] {
         let bytes = self.buffers.get(buffer).map_or(&[][..], |bytes| bytes);
         bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
@@ -124,6 +132,19 @@ impl<'b> RecordRef<'b> {
     /// The properties, encoded.
     pub fn properties(&self) -> &'b [u8] {
         self.batch.slice(0, &self.entry.properties)
+    }
+
+    /// The body as a share of the batch's buffer, to keep it without a copy; or why there is none.
+    #[allow(clippy::missing_errors_doc)]
+    pub fn body_shared(&self) -> Result<Bytes, &'static str> {
+        let body = self.body()?;
+        let inflated = matches!(self.entry.body, Body::Inflated(_));
+        Ok(self.batch.share(usize::from(inflated), body))
+    }
+
+    /// The properties as a share of the batch's buffer.
+    pub fn properties_shared(&self) -> Bytes {
+        self.batch.share(0, self.properties())
     }
 
     /// One property.

@@ -1,0 +1,37 @@
+//! What all tasks of a running job share.
+
+use crate::config::Config;
+use crate::edge::{Entropy, Monotonic};
+use crate::status::Board;
+use crate::topology::Topology;
+use onceflow_log::Log;
+use onceflow_storage::StoreFactory;
+use onceflow_txn::{CheckBackView, Owner};
+use onceflow_types::{Clock, Partition, TaskId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+/// What check-backs are answered from: each owned task's view of its fold.
+pub(crate) type Views = Arc<Mutex<BTreeMap<TaskId, CheckBackView>>>;
+
+pub(crate) struct Job {
+    pub(crate) topology: Topology,
+    pub(crate) config: Arc<Config>,
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) stores: Arc<dyn StoreFactory>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) monotonic: Monotonic,
+    pub(crate) owner: Owner,
+    /// One barrier queue for each broker.
+    pub(crate) barriers: BTreeMap<Arc<str>, Partition>,
+    pub(crate) board: Board,
+    pub(crate) views: Views,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("topology", &self.topology).field("config", &self.config).finish_non_exhaustive()
+    }
+}

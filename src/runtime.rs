@@ -1,0 +1,263 @@
+//! Running a job in this process: topics, tasks, worker threads, drain.
+
+mod check_backs;
+mod prepare;
+mod worker;
+
+use crate::config::Config;
+use crate::edge::{Entropy, Monotonic, SystemEntropy, sleep};
+use crate::job::Job;
+use crate::status::{Board, Line, TaskStatus};
+use crate::task::{Control, TaskSeat};
+use crate::topology::{Subtopology, Topology};
+use onceflow_log::Log;
+use onceflow_storage::StoreFactory;
+use onceflow_txn::Owner;
+use onceflow_types::{Clock, Error, Result, SystemClock, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use worker::Worker;
+
+/// How often a caller that waits for the job looks at it.
+const LOOK_TIME: Duration = Duration::from_millis(20);
+
+/// A running job. Dropping it stops the job at once, as a crash would; [`drain`](Self::drain) hands everything over.
+#[derive(Debug)]
+pub struct Runtime {
+    job: Arc<Job>,
+    control: watch::Sender<Control>,
+    workers: Vec<Worker>,
+    failure: Failure,
+}
+
+/// The first error that stopped the job.
+type Failure = Arc<Mutex<Option<Error>>>;
+
+/// What a [`Runtime`] is made of.
+pub struct RuntimeBuilder {
+    topology: Topology,
+    log: Arc<dyn Log>,
+    stores: Arc<dyn StoreFactory>,
+    config: Config,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl RuntimeBuilder {
+    /// Sets the bounds and time-outs.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Sets where processing time comes from.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets where random numbers come from.
+    pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
+    /// Checks the topics, makes those that the job owns, and starts the worker threads. Tasks open in the background.
+    ///
+    /// # Errors
+    /// `Invalid` when a setting, a topic or a right is missing; `Retry` when the log cannot be reached within
+    /// [`start_time_max`](Config::start_time_max).
+    pub async fn start(self) -> Result<Runtime> {
+        self.config.check()?;
+        let owner = owner(&*self.stores, &*self.entropy)?;
+        let prepared = prepare::prepare(&self.topology, &*self.log, &self.config, &*self.entropy).await?;
+        let job = Arc::new(Job {
+            topology: self.topology,
+            config: Arc::new(self.config),
+            log: self.log,
+            stores: self.stores,
+            clock: self.clock,
+            entropy: self.entropy,
+            monotonic: Monotonic::start(),
+            owner,
+            barriers: prepared.barriers,
+            board: Board::default(),
+            views: Arc::default(),
+        });
+        let seats = prepared.seats.into_iter().map(|seat| TaskSeat {
+            line: Line::new(&job.board, &seat.id),
+            id: seat.id,
+            plan: seat.plan,
+            index: seat.index,
+            fresh: seat.fresh,
+        });
+        let (control, _) = watch::channel(Control::Run);
+        let failure = Failure::default();
+        let workers = worker::start(&job, seats.collect(), &control, &failure)?;
+        Ok(Runtime { job, control, workers, failure })
+    }
+}
+
+impl Runtime {
+    /// Starts to describe a runtime for `topology` on `log`, with state in `stores`.
+    pub fn builder(topology: Topology, log: Arc<dyn Log>, stores: Arc<dyn StoreFactory>) -> RuntimeBuilder {
+        RuntimeBuilder {
+            topology,
+            log,
+            stores,
+            config: Config::default(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+        }
+    }
+
+    /// All tasks of this process, as they are now.
+    pub fn status(&self) -> BTreeMap<TaskId, TaskStatus> {
+        self.job.board.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends when the job has stopped: with the error that stopped it, or `Ok` after a drain. Cancel safe.
+    ///
+    /// # Errors
+    /// What stopped the job; its kind says what to do.
+    pub async fn wait(&mut self) -> Result<()> {
+        for worker in &mut self.workers {
+            worker.finished().await;
+        }
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Seals a last epoch of each task, publishes it, hands the tasks over and stops. After
+    /// [`drain_time_max`](Config::drain_time_max) it stops all the same: what is open then is settled by the next start.
+    ///
+    /// # Errors
+    /// What stopped the job before or during the drain.
+    pub async fn drain(mut self) -> Result<()> {
+        self.control.send_if_modified(|control| {
+            let running = *control == Control::Run;
+            if running {
+                *control = Control::Drain;
+            }
+            running
+        });
+        let limit = self.job.config.drain_time_max;
+        let drained = tokio::select! {
+            result = self.wait() => Some(result),
+            () = sleep(limit) => None,
+        };
+        match drained {
+            Some(result) => result,
+            None => {
+                tracing::warn!(limit_ms = limit.as_millis(), "drain took too long, stopping without a release");
+                self.control.send_replace(Control::Abort);
+                self.wait().await
+            }
+        }
+    }
+
+    /// Whether everything that was in the sources when this was called is processed, decided and published, through all
+    /// subtopologies.
+    ///
+    /// # Errors
+    /// `Retry` when the log cannot be reached; what stopped the job, if it has stopped.
+    pub async fn caught_up(&self) -> Result<bool> {
+        for subtopology in self.in_flow_order() {
+            let status = self.status();
+            let tasks = status.iter().filter(|(task, _)| task.subtopology == subtopology.name);
+            for (task, status) in tasks {
+                if !self.task_caught_up(subtopology, task, status).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn task_caught_up(&self, plan: &Subtopology, task: &TaskId, status: &TaskStatus) -> Result<bool> {
+        if status.published_through < status.epoch {
+            return Ok(false);
+        }
+        for source in &plan.sources {
+            let partition = task.partition(source.topic.clone());
+            if !self.job.log.partitions(&source.topic).await?.contains(&partition) {
+                continue;
+            }
+            let end = self.job.log.offsets(&partition).await?.next;
+            // The committed offset is read after the end: what it covers was processed.
+            let status = self.status();
+            let committed = status.get(task).and_then(|status| status.offsets.get(&partition));
+            if committed.is_none_or(|committed| committed < end) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until [`caught_up`](Self::caught_up), at most `time_max`; says whether it is. Cancel safe.
+    ///
+    /// # Errors
+    /// What stopped the job.
+    pub async fn wait_caught_up(&mut self, time_max: Duration) -> Result<bool> {
+        let deadline = self.job.monotonic.now() + time_max;
+        while self.job.monotonic.now() < deadline {
+            if self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                return self.wait().await.map(|()| false);
+            }
+            match self.caught_up().await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) if error.kind() == onceflow_types::ErrorKind::Retry => {}
+                Err(error) => return Err(error),
+            }
+            sleep(LOOK_TIME).await;
+        }
+        Ok(false)
+    }
+
+    /// The subtopologies, each behind those that feed it.
+    fn in_flow_order(&self) -> Vec<&Subtopology> {
+        let mut rest: Vec<&Subtopology> = self.job.topology.subtopologies.iter().collect();
+        let mut ordered = Vec::with_capacity(rest.len());
+        while !rest.is_empty() {
+            let fed: BTreeSet<&str> = rest.iter().flat_map(|s| &s.sinks).map(|sink| &*sink.topic).collect();
+            let (ready, later): (Vec<_>, Vec<_>) = rest
+                .iter()
+                .copied()
+                .partition(|subtopology| subtopology.sources.iter().all(|source| !fed.contains(&*source.topic)));
+            if ready.is_empty() {
+                // A cycle through a topic: any order is as good.
+                ordered.extend(rest);
+                return ordered;
+            }
+            ordered.extend(ready);
+            rest = later;
+        }
+        ordered
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.control.send_replace(Control::Abort);
+    }
+}
+
+/// Who claims tasks here. With state in a locked directory the same owner is known to be dead when the lock is free.
+fn owner(stores: &dyn StoreFactory, entropy: &dyn Entropy) -> Result<Owner> {
+    let unique = || entropy.draw().map(|draw| format!("{draw:032x}"));
+    let directory = match stores.locked_place() {
+        Some(place) => place,
+        None => unique()?,
+    };
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let host = match (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id")) {
+        (Some(name), Some(boot)) => format!("{name} {boot}"),
+        _ => unique()?,
+    };
+    Ok(Owner { host, directory })
+}

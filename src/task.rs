@@ -1,0 +1,220 @@
+//! One task: the corridor as a loop.
+//!
+//! ```text
+//!  open ──► start offsets ──► ┌─ S0 process ─► S1 seal ─► S2 prepare ─► S3 decide ─► S4 apply ─┐ ──► release
+//!                             └────────────────────────────────────────────────────────────────┘
+//!                                                                     S5 publish, beside it ◄──┘
+//! ```
+//!
+//! A task is owned by one worker thread. Whatever fails drops it whole; it is opened again from the journal, or the job
+//! stops. Nothing is repaired in place.
+
+mod channels;
+mod epoch;
+mod housekeeping;
+mod intake;
+mod journal;
+mod open;
+mod publish;
+mod reader;
+mod scan;
+mod seal;
+mod start;
+mod tails;
+
+use crate::job::Job;
+use crate::output::Output;
+use crate::stage::{Context, Counters, Stage};
+use crate::state::TaskState;
+use crate::status::{Line, Standing};
+use crate::topology::Subtopology;
+use channels::Channels;
+use intake::Intake;
+use onceflow_txn::Coordinator;
+use onceflow_types::{Offsets, Partition, Result, TaskId};
+use publish::Publishing;
+use reader::{Pulled, Readers};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What the runtime wants of its tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Control {
+    /// Process.
+    Run,
+    /// Seal a last epoch, publish it, hand the task over.
+    Drain,
+    /// Stop at once; the next owner settles what is open.
+    Abort,
+}
+
+/// What a task is made of while it is owned.
+pub(crate) struct Task {
+    job: Arc<Job>,
+    id: TaskId,
+    plan: Subtopology,
+    line: Line,
+    stage: Box<dyn Stage>,
+    state: TaskState,
+    output: Output,
+    /// The task's partition of each source.
+    sources: Vec<Partition>,
+    /// The target queues of each sink, in order.
+    targets: Vec<Vec<Partition>>,
+    channels: Channels,
+    intake: Intake,
+    coordinator: Rc<RefCell<Coordinator>>,
+    publishing: Rc<Publishing>,
+    counters: Counters,
+    /// The place of this task among those of its subtopology.
+    index: u32,
+    /// The next offset to read, the open epoch included.
+    offsets: Offsets,
+    /// ... as of the last decided epoch, for everybody who only looks.
+    reported: Rc<RefCell<Offsets>>,
+    open: OpenEpoch,
+    /// When the journal append that was acknowledged last was sent: the lease counts from there.
+    append_sent_at: Option<Duration>,
+}
+
+/// The epoch that is being filled.
+#[derive(Clone, Copy, Default, Debug)]
+struct OpenEpoch {
+    /// When its first record came; `None` without progress.
+    since: Option<Duration>,
+    records: usize,
+}
+
+/// Where a task sits: what the runtime knows of it before it is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskSeat {
+    pub(crate) id: TaskId,
+    pub(crate) plan: Subtopology,
+    pub(crate) line: Line,
+    /// The place of the task among those of its subtopology.
+    pub(crate) index: u32,
+    /// Whether no task of its subtopology had a journal when the job started: only then the start policy counts.
+    pub(crate) fresh: bool,
+}
+
+/// Runs a task until it is handed over, aborted or fails. One ownership; the caller opens it again.
+///
+/// # Errors
+/// `Fenced` and `Retry`: open again after a wait. Others stop the job.
+pub(crate) async fn run(job: &Arc<Job>, seat: &TaskSeat, mut control: watch::Receiver<Control>) -> Result<()> {
+    let opened = tokio::select! {
+        opened = open::open(job, &seat.plan, &seat.id, &seat.line) => opened?,
+        () = stopped(&mut control) => return Ok(()),
+    };
+    let (mut task, mut readers) = start::start(job, seat, opened).await?;
+    let publishing = task.publishing.clone();
+    let reported = task.reported.clone();
+    let consumer_group = crate::topics::consumer_group(&job.topology.job);
+    let mut abort = control.clone();
+    tokio::select! {
+        biased;
+        // A sender that is gone: the runtime was dropped.
+        _ = abort.wait_for(|control| *control == Control::Abort) => Ok(()),
+        error = publishing.run() => Err(error),
+        () = publishing.keep_house(&consumer_group, &reported) => Ok(()),
+        result = task.live(&mut readers, control) => result,
+    }
+}
+
+/// Ends when the job no longer runs.
+async fn stopped(control: &mut watch::Receiver<Control>) {
+    // A runtime that is gone has dropped the sender: that, too, means stop.
+    let _ = control.wait_for(|control| *control != Control::Run).await;
+}
+
+impl Task {
+    async fn live(&mut self, readers: &mut Readers, mut control: watch::Receiver<Control>) -> Result<()> {
+        self.line.update(|status| status.state = Standing::Running);
+        if self.epoch_has_progress() {
+            // The start offsets: committed before any record is processed, so that they are resolved once.
+            self.commit_epoch().await?;
+        }
+        loop {
+            let deadline = self.open.since.map(|since| since + self.job.config.epoch_time);
+            let timer = async {
+                match deadline {
+                    Some(at) => crate::edge::sleep(at.saturating_sub(self.job.monotonic.now())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stopped(&mut control) => break,
+                () = timer => self.commit_epoch().await?,
+                pulled = readers.next() => {
+                    self.process(&pulled?)?;
+                    if self.epoch_is_full() {
+                        self.commit_epoch().await?;
+                    }
+                }
+            }
+        }
+        let wanted = *control.borrow();
+        match wanted {
+            Control::Abort => Ok(()),
+            _ => self.hand_over().await,
+        }
+    }
+
+    /// S0 for one batch.
+    fn process(&mut self, pulled: &Pulled) -> Result<()> {
+        let now = self.job.clock.now();
+        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index);
+        self.intake.process(&mut *self.stage, pulled, &mut cx)?;
+        if let Some(next) = pulled.batch.next_offset() {
+            let partition = pulled.batch.partition();
+            assert!(self.offsets.get(partition) <= Some(next), "an offset went back: {partition}");
+            self.offsets.set(partition, next);
+        }
+        self.open.records += pulled.batch.len();
+        if !pulled.batch.is_empty() || !self.output.is_empty() {
+            self.open.since.get_or_insert(self.job.monotonic.now());
+        }
+        self.line.update(|status| status.stages = self.counters);
+        Ok(())
+    }
+
+    fn epoch_has_progress(&self) -> bool {
+        self.open.since.is_some()
+    }
+
+    fn epoch_is_full(&self) -> bool {
+        let config = &self.job.config;
+        self.open.records >= config.epoch_records_max
+            || self.output.bytes() >= config.epoch_output_bytes_max
+            || self.state.overlay().delta().bytes() >= config.epoch_state_bytes_max
+            || self.halves() >= config.epoch_halves_max
+    }
+
+    /// How many half messages the open epoch would have.
+    fn halves(&self) -> usize {
+        let transactional = self.plan.sinks.iter().zip(self.output.sinks());
+        let transactional = transactional.filter(|(plan, _)| plan.delivery == crate::topology::Delivery::Transactional);
+        transactional.flat_map(|(_, output)| output.queues()).map(crate::output::QueueOutput::len).sum()
+    }
+
+    /// A last epoch, everything published and proven, Release.
+    async fn hand_over(&mut self) -> Result<()> {
+        if self.epoch_has_progress() {
+            self.commit_epoch().await?;
+        }
+        self.publishing.publisher.borrow_mut().want_proof();
+        self.publishing.work.notify_one();
+        while self.publishing.publisher.borrow().unpublished() > 0 {
+            self.publishing.progress.notified().await;
+            self.publishing.publisher.borrow_mut().want_proof();
+            self.publishing.work.notify_one();
+        }
+        self.release().await?;
+        self.line.update(|status| status.state = Standing::Released);
+        Ok(())
+    }
+}

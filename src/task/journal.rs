@@ -1,0 +1,111 @@
+//! A task's journal: one queue, appended and read.
+
+use crate::edge::{Monotonic, sleep};
+use onceflow_log::{Link, Log, MessageBatch, ReadLimit, RecordBatch};
+use onceflow_txn::{Decoded, Foreign, ReadRecord, decode};
+use onceflow_types::wire::checksum;
+use onceflow_types::{Error, Offset, Partition, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most records of one journal read.
+const READ_RECORDS_MAX: usize = 1_024;
+/// Most bytes of one journal read.
+const READ_BYTES_MAX: usize = 4 << 20;
+/// How long, and how often, a read waits for a record that was acknowledged: 10 s in all.
+const VISIBLE_WAIT: Duration = Duration::from_millis(10);
+const VISIBLE_TRIES_MAX: usize = 1_000;
+
+/// An append that was acknowledged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Appended {
+    pub(crate) offset: Offset,
+    pub(crate) link: Link,
+    /// When the try that was acknowledged was sent.
+    pub(crate) sent_at: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Journal {
+    log: Arc<dyn Log>,
+    partition: Partition,
+    clock: Monotonic,
+}
+
+impl Journal {
+    pub(crate) fn new(log: Arc<dyn Log>, partition: Partition, clock: Monotonic) -> Self {
+        Journal { log, partition, clock }
+    }
+
+    /// The first readable offset and the journal's end, which may lag.
+    pub(crate) async fn range(&self) -> Result<(Offset, Offset)> {
+        let range = self.log.offsets(&self.partition).await?;
+        Ok((range.first, range.next))
+    }
+
+    /// One try to append a record.
+    pub(crate) async fn append(&self, record: &[u8]) -> Result<Appended> {
+        let mut batch = MessageBatch::default();
+        batch.push(&[], record)?;
+        let sent_at = self.clock.now();
+        let acked = self.log.append(&self.partition, &batch).await?;
+        Ok(Appended { offset: acked.first, link: acked.link, sent_at })
+    }
+
+    /// Records from `from` on, at least one when `wait` is set: then the caller knows that there is one, and waits for
+    /// the log's read side to catch up with its acknowledgement.
+    pub(crate) async fn read(&self, from: Offset, wait: bool) -> Result<Vec<ReadRecord>> {
+        let limit = ReadLimit { records_max: READ_RECORDS_MAX, bytes_max: READ_BYTES_MAX, wait_max: Duration::ZERO };
+        for _ in 0..VISIBLE_TRIES_MAX {
+            // An offset beyond the visible end would be reported as lost data.
+            if self.range().await?.1 > from {
+                return decode_all(&self.log.read(&self.partition, from, limit).await?);
+            }
+            if !wait {
+                return Ok(vec![]);
+            }
+            sleep(VISIBLE_WAIT).await;
+        }
+        Err(Error::retry(format!("journal record cannot be read yet: partition={} offset={from}", self.partition)))
+    }
+
+    /// Everything from `from` to the end as known now. For a look at newer Claims; the tail is short.
+    pub(crate) async fn read_to_end(&self, from: Offset) -> Result<Vec<ReadRecord>> {
+        let (_, end) = self.range().await?;
+        let mut records: Vec<ReadRecord> = vec![];
+        let mut next = from;
+        while next < end {
+            let more = self.read(next, true).await?;
+            next = more.last().map_or(next, |last| last.offset.next());
+            records.extend(more);
+        }
+        Ok(records)
+    }
+}
+
+fn decode_all(batch: &RecordBatch) -> Result<Vec<ReadRecord>> {
+    let decode_one = |record: onceflow_log::RecordRef<'_>| {
+        let decoded = match record.body() {
+            Ok(body) => decode(body).map_err(|e| e.context(format!("journal offset {}", record.offset())))?,
+            // A message that cannot be read at all is nobody's record: void for every reader alike.
+            Err(_) => Decoded::Foreign(Foreign::NotOurs),
+        };
+        Ok(ReadRecord { offset: record.offset(), decoded, checksum: record.body().map_or(0, checksum) })
+    };
+    batch.iter().map(decode_one).collect()
+}
+
+/// Appends to a broker's barrier queue and waits until it can be read: after that every message which that broker
+/// acknowledged before can be read (log contract, rule 5).
+pub(crate) async fn barrier(log: &dyn Log, partition: &Partition) -> Result<Link> {
+    let mut batch = MessageBatch::default();
+    batch.push(&[], b"barrier")?;
+    let acked = log.append(partition, &batch).await?;
+    for _ in 0..VISIBLE_TRIES_MAX {
+        if log.offsets(partition).await?.next > acked.first {
+            return Ok(acked.link);
+        }
+        sleep(VISIBLE_WAIT).await;
+    }
+    Err(Error::retry(format!("barrier cannot be read back: partition={partition} offset={}", acked.first)))
+}

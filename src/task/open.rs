@@ -1,0 +1,181 @@
+//! Opening a task: read the journal, claim it, bring the store up to date (`docs/commit-protocol.md`, take-over).
+
+use super::journal::Journal;
+use crate::edge::{Backoff, nonce};
+use crate::job::Job;
+use crate::status::{Line, RestoreProgress, Standing};
+use crate::topology::Subtopology;
+use onceflow_storage::{Delta, StateStore};
+use onceflow_txn::{
+    Action, Changes, Claim, CommitPermit, Coordinator, Decoded, Event, JournalRecord, Opening, PublishPlan,
+};
+use onceflow_types::{Error, ErrorKind, Generation, Incarnation, Offset, Result, TaskId};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A task that this process owns.
+pub(crate) struct Opened {
+    pub(crate) store: Box<dyn StateStore>,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) journal: Journal,
+    pub(crate) generation: Generation,
+    pub(crate) incarnation: Incarnation,
+    /// Decided epochs that may not be published.
+    pub(crate) plans: Vec<PublishPlan>,
+    /// Whether to wait for the publish lease of the old owner.
+    pub(crate) wait: bool,
+    /// When the own Claim was read back or acknowledged in place.
+    pub(crate) claimed_at: Duration,
+    /// When the acknowledged Claim was sent: nobody newer was there then.
+    pub(crate) lease_from: Duration,
+}
+
+/// Opens `task`.
+///
+/// # Errors
+/// `Fenced` when another instance claimed it first, `Retry` when the log is away, others stop the job.
+pub(crate) async fn open(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line) -> Result<Opened> {
+    line.update(|status| {
+        status.state = Standing::Restoring;
+        status.protocol.openings += 1;
+    });
+    let journal_topic = crate::topics::journal(&job.topology.job, &plan.name);
+    let journal = Journal::new(job.log.clone(), task.partition(journal_topic), job.monotonic);
+    match attempt(job, plan, task, line, &journal).await {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            // Local state is a cache of the journal: drop it and build it again, once.
+            tracing::warn!(%task, error = %error.report(), "local state is damaged, rebuilding it from the journal");
+            job.stores.destroy(&job.topology.job, task)?;
+            attempt(job, plan, task, line, &journal).await
+        }
+        other => other,
+    }
+}
+
+async fn attempt(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line, journal: &Journal) -> Result<Opened> {
+    let store = job.stores.open(&job.topology.job, task)?;
+    let (first, end) = journal.range().await?;
+    let point = store.commit_point()?.cloned();
+    let previous = match &point {
+        Some(point) => claim_at(journal, point.generation, first, end).await?,
+        None => None,
+    };
+    let internal = plan.sinks.iter().filter(|sink| sink.internal).map(|sink| sink.name.clone());
+    let opening = Opening {
+        nonce: nonce(&*job.entropy)?,
+        owner: job.owner.clone(),
+        topology_hash: job.topology.hash,
+        upgrade: job.config.allow_upgrade,
+        point,
+        previous,
+        journal_first: first,
+        internal_sinks: internal.collect(),
+        tries_max: job.config.tries_max,
+    };
+    let (coordinator, actions) = Coordinator::open(opening)?;
+    let opener = Opener {
+        job,
+        line,
+        journal,
+        coordinator,
+        store,
+        end,
+        backoff: Backoff::new(job.config.backoff_first, job.config.backoff_max),
+        lease_from: Duration::ZERO,
+    };
+    opener.run(actions.into()).await
+}
+
+/// The Claim of a generation, when the journal still has it.
+async fn claim_at(journal: &Journal, generation: Generation, first: Offset, end: Offset) -> Result<Option<Claim>> {
+    let offset = Offset::new(generation.get());
+    if offset < first || offset >= end {
+        return Ok(None);
+    }
+    let records = journal.read(offset, false).await?;
+    Ok(records.into_iter().next().and_then(|record| match record.decoded {
+        Decoded::Record(JournalRecord::Claim(claim)) if record.offset == offset => Some(claim),
+        _ => None,
+    }))
+}
+
+struct Opener<'j> {
+    job: &'j Job,
+    line: &'j Line,
+    journal: &'j Journal,
+    coordinator: Coordinator,
+    store: Box<dyn StateStore>,
+    /// The journal's end when the opening began.
+    end: Offset,
+    backoff: Backoff,
+    lease_from: Duration,
+}
+
+impl Opener<'_> {
+    async fn run(mut self, mut actions: VecDeque<Action>) -> Result<Opened> {
+        while let Some(action) = actions.pop_front() {
+            let event = match action {
+                Action::Read { from, through } => self.read(from, through).await?,
+                Action::Append { record, resend } => self.append(&record, resend).await?,
+                Action::Apply(permit) => {
+                    replay(&mut *self.store, &permit)?;
+                    self.line.count(|counters| counters.epochs_replayed += 1);
+                    Event::Applied
+                }
+                Action::Owned { generation, incarnation, plans, wait } => {
+                    return Ok(Opened {
+                        claimed_at: self.job.monotonic.now(),
+                        store: self.store,
+                        coordinator: self.coordinator,
+                        journal: self.journal.clone(),
+                        generation,
+                        incarnation,
+                        plans,
+                        wait,
+                        lease_from: self.lease_from,
+                    });
+                }
+                Action::Stop(error) => return Err(error),
+                other => return Err(Error::bug(format!("unexpected action while opening: {other:?}"))),
+            };
+            actions.extend(self.coordinator.step(event));
+        }
+        Err(Error::bug("an opening ended without an owner"))
+    }
+
+    async fn read(&mut self, from: Offset, through: Option<Offset>) -> Result<Event> {
+        // Behind the end there is nothing to read; whether that is right is judged by the Claim's acknowledgement.
+        if through.is_none() && from >= self.end {
+            return Ok(Event::Read { records: vec![], at_end: true });
+        }
+        let records = self.journal.read(from, true).await?;
+        let next = records.last().map_or(from, |last| last.offset.next());
+        let progress = RestoreProgress { at: next.get(), end: self.end.get().max(next.get()) };
+        self.line.update(|status| status.restore = progress);
+        Ok(Event::Read { records, at_end: next >= self.end })
+    }
+
+    async fn append(&mut self, record: &[u8], resend: bool) -> Result<Event> {
+        if resend {
+            self.line.count(|counters| counters.append_retries += 1);
+            self.backoff.wait(&*self.job.entropy).await;
+        }
+        match self.journal.append(record).await {
+            Ok(appended) => {
+                self.lease_from = appended.sent_at;
+                self.line.count(|counters| counters.journal_bytes += record.len() as u64);
+                Ok(Event::Acknowledged(appended.offset))
+            }
+            Err(error) if error.kind() == ErrorKind::Retry => Ok(Event::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Applies an epoch that was read from the journal.
+fn replay(store: &mut dyn StateStore, permit: &CommitPermit) -> Result<()> {
+    match permit.changes() {
+        Changes::Journal(changes) => store.commit(&Delta::decode(changes)?, permit.point()),
+        Changes::Sealed => Err(Error::bug("a sealed epoch while opening")),
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads ahead from a task's source partitions, one small local task for each.
+
+use crate::config::Config;
+use crate::edge::{Backoff, Entropy};
+use crate::status::Line;
+use onceflow_log::{Log, ReadLimit, RecordBatch};
+use onceflow_types::{Clock, Error, ErrorKind, Offset, Partition, Result, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// How long one read waits when the queue is empty.
+const READ_WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// A batch from one of the task's sources.
+#[derive(Debug)]
+pub(crate) struct Pulled {
+    /// The index of the source in the subtopology's plan.
+    pub(crate) source: usize,
+    /// Its records; none when the read found the queue's end.
+    pub(crate) batch: RecordBatch,
+    /// When the read was sent, by the processing clock.
+    pub(crate) read_at: Timestamp,
+}
+
+/// What all readers of a task share.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) line: Line,
+}
+
+/// The readers of a task's partitions; dropped with it, and with them every read under way. So a reply that comes after
+/// the task was given up moves nothing.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    receiver: mpsc::Receiver<Result<Pulled>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Readers {
+    /// Starts a reader for each `(source, partition, next offset)`. Needs a `LocalSet` around it.
+    pub(crate) fn start(setting: &Setting, partitions: Vec<(usize, Partition, Offset)>) -> Self {
+        let ahead = setting.config.read_ahead_batches_max * partitions.len().max(1);
+        let (sender, receiver) = mpsc::channel(ahead);
+        let mut tasks = JoinSet::new();
+        for (source, partition, next) in partitions {
+            let (setting, sender) = (setting.clone(), sender.clone());
+            tasks.spawn_local(async move {
+                if let Err(error) = read_on(&setting, source, &partition, next, &sender).await {
+                    // The task that owns the other end may be gone already; then nobody needs the error.
+                    let _ = sender.send(Err(error.context(format!("source {partition}")))).await;
+                }
+            });
+        }
+        Readers { receiver, _tasks: tasks }
+    }
+
+    /// The next batch of any partition, in order for each. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<Pulled> {
+        match self.receiver.recv().await {
+            Some(pulled) => pulled,
+            // All readers ended, each with its error sent before; or there are no partitions at all.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn read_on(
+    setting: &Setting,
+    source: usize,
+    partition: &Partition,
+    from: Offset,
+    sender: &mpsc::Sender<Result<Pulled>>,
+) -> Result<()> {
+    let config = &setting.config;
+    let limit =
+        ReadLimit { records_max: config.read_records_max, bytes_max: config.read_bytes_max, wait_max: READ_WAIT_MAX };
+    let mut backoff = Backoff::new(config.backoff_first, config.backoff_max);
+    let mut next = from;
+    loop {
+        let read_at = setting.clock.now();
+        let batch = match setting.log.read(partition, next, limit).await {
+            Ok(batch) => batch,
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                tracing::debug!(%partition, error = %error.report(), "read failed, trying again");
+                setting.line.count(|counters| counters.read_retries += 1);
+                backoff.wait(&*setting.entropy).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        backoff.reset();
+        check_dense(&batch, next)?;
+        next = batch.next_offset().unwrap_or(next);
+        if sender.send(Ok(Pulled { source, batch, read_at })).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// The log promises it (contract, rule 4); a hole here would be a lost record, so it is looked at twice.
+fn check_dense(batch: &RecordBatch, from: Offset) -> Result<()> {
+    let mut expected = from;
+    for record in batch.iter() {
+        if record.offset() != expected {
+            return Err(Error::data_loss(format!("hole in a read: expected={expected} got={}", record.offset())));
+        }
+        expected = expected.next();
+    }
+    Ok(())
+}

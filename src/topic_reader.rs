@@ -1,0 +1,210 @@
+//! Reading a job's output outside the engine: each record once, in order per channel.
+
+use bytes::Bytes;
+use onceflow_log::{Log, MessageIter, ReadLimit, RecordRef};
+use onceflow_txn::{
+    Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, Frame, IDENTITY_PROPERTY, Identity, Start,
+};
+use onceflow_types::{Clock, Error, ErrorKind, Name, Offset, Partition, Result, SystemClock, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most records of one read.
+const READ_RECORDS_MAX: usize = 4_096;
+/// Most bytes of one read, and most that one frame may inflate to.
+const READ_BYTES_MAX: usize = 4 << 20;
+const INFLATED_BYTES_MAX: usize = 16 << 20;
+/// The producers' publish lease and the topic's retention that the reader assumes: the defaults of both.
+const PUBLISH_LEASE: Duration = Duration::from_secs(10);
+const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A record of a job's output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct OutputRecord {
+    /// The queue it was read from.
+    pub partition: Partition,
+    /// The offset of the message that holds it.
+    pub offset: Offset,
+    /// Its event time for a framed record, else when the message was born.
+    pub timestamp: Timestamp,
+    /// Its properties, encoded; see [`find_property`](crate::log::find_property).
+    pub properties: Bytes,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// What a [`TopicReader`] met.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TopicCounts {
+    /// Messages in the queues.
+    pub messages: u64,
+    /// Messages that were not the job's.
+    pub foreign: u64,
+    /// What the dedup rule did with the rest.
+    pub dedup: DedupCounts,
+}
+
+/// Reads all queues of a topic from their first message and hands on what one job wrote: each record once, in order per
+/// channel, framed or not (the dedup reader's rule, `docs/commit-protocol.md`). What others wrote is counted and skipped.
+///
+/// ```
+/// # #[cfg(feature = "embedded")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use onceflow::log::{Log, Queues, TopicSpec, embedded::{EmbeddedLog, EmbeddedOptions}};
+/// use onceflow::{TopicReader, types::Name};
+/// use std::{sync::Arc, time::Duration};
+///
+/// # let directory = tempfile::tempdir()?;
+/// let log: Arc<dyn Log> = Arc::new(EmbeddedLog::open(directory.path(), EmbeddedOptions::default())?);
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// log.create_topic(&TopicSpec { topic: "alerts".into(), queues: Queues::PerBroker(1) }).await?;
+/// let mut reader = TopicReader::open(log, "alerts", Name::job("fraud")?).await?;
+/// assert!(reader.read_to_end().await?.is_empty());
+/// # Ok::<(), onceflow::types::Error>(())
+/// # })?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "embedded"))]
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct TopicReader {
+    log: Arc<dyn Log>,
+    job: Name,
+    queues: Vec<(Partition, Offset)>,
+    dedup: DedupReader<Message>,
+    messages: u64,
+    foreign: u64,
+}
+
+/// A whole message that waits for its turn.
+#[derive(Clone, Debug)]
+struct Message {
+    partition: Partition,
+    offset: Offset,
+    born: Timestamp,
+    properties: Bytes,
+    body: Bytes,
+}
+
+impl TopicReader {
+    /// A reader of `topic` for the output of `job`, at the first message of each queue.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such topic, `Retry` when the log cannot be reached.
+    pub async fn open(log: Arc<dyn Log>, topic: &str, job: Name) -> Result<TopicReader> {
+        let mut dedup = DedupReader::new(DedupSettings::new(PUBLISH_LEASE, RETENTION));
+        let mut queues = vec![];
+        for partition in log.partitions(topic).await? {
+            let first = log.offsets(&partition).await?.first;
+            dedup.begin(&partition, if first == Offset::ZERO { Start::First } else { Start::Middle });
+            queues.push((partition, first));
+        }
+        Ok(TopicReader { log, job, queues, dedup, messages: 0, foreign: 0 })
+    }
+
+    /// Everything up to the ends of the queues as they are now. Not cancel safe: what was read may be lost.
+    ///
+    /// # Errors
+    /// `DataLoss` when a message that was there is gone; `Retry` when the log cannot be reached.
+    pub async fn read_to_end(&mut self) -> Result<Vec<OutputRecord>> {
+        let mut records = vec![];
+        for index in 0..self.queues.len() {
+            self.read_queue(index, &mut records).await?;
+        }
+        Ok(records)
+    }
+
+    /// What the reader met so far.
+    pub fn counts(&self) -> TopicCounts {
+        TopicCounts { messages: self.messages, foreign: self.foreign, dedup: self.dedup.counts() }
+    }
+
+    /// How many messages wait for one before them.
+    pub fn held(&self) -> usize {
+        self.dedup.held()
+    }
+
+    async fn read_queue(&mut self, index: usize, records: &mut Vec<OutputRecord>) -> Result<()> {
+        let Some((partition, from)) = self.queues.get(index).cloned() else { return Ok(()) };
+        let asked_at = SystemClock.now();
+        let end = self.log.offsets(&partition).await?.next;
+        let (mut next, mut turn) = (from, vec![]);
+        while next < end {
+            let limit = ReadLimit {
+                records_max: READ_RECORDS_MAX,
+                bytes_max: READ_BYTES_MAX,
+                wait_max: Duration::from_millis(100),
+            };
+            let batch = self.log.read(&partition, next, limit).await?;
+            for record in batch.iter() {
+                self.accept(&partition, record, &mut turn)?;
+            }
+            next = batch.next_offset().unwrap_or(next);
+            if let Some(queue) = self.queues.get_mut(index) {
+                queue.1 = next;
+            }
+        }
+        self.dedup.pass_gaps(&partition, asked_at, &mut turn);
+        turn.iter().try_for_each(|message| message.unpack(records))
+    }
+
+    fn accept(&mut self, partition: &Partition, record: RecordRef<'_>, turn: &mut Vec<Message>) -> Result<()> {
+        self.messages += 1;
+        let Some(identity) = identity_of(record).filter(|identity| identity.is_of(&self.job)) else {
+            self.foreign += 1;
+            return Ok(());
+        };
+        let (key, stored) = (ChannelKey::of(&identity, partition), record.stored());
+        let message = Message {
+            partition: partition.clone(),
+            offset: record.offset(),
+            born: record.born(),
+            properties: record.properties_shared(),
+            body: record.body_shared().map_err(|reason| {
+                Error::data_loss(format!("{reason}: partition={partition} offset={}", record.offset()))
+            })?,
+        };
+        match self.dedup.accept(&key, identity.sequence, identity.floor, message, stored, turn)? {
+            Accepted::Full(_) => Err(Error::new(
+                ErrorKind::Retry,
+                format!("too many messages wait for one before them: partition={partition} held={}", self.dedup.held()),
+            )),
+            Accepted::New | Accepted::Duplicate | Accepted::Held => Ok(()),
+        }
+    }
+}
+
+impl Message {
+    fn unpack(&self, records: &mut Vec<OutputRecord>) -> Result<()> {
+        if !Frame::is_frame(&self.body) {
+            records.push(self.record(self.born, self.properties.clone(), self.body.clone()));
+            return Ok(());
+        }
+        let frame = Frame::decode(&self.body, INFLATED_BYTES_MAX)?;
+        let mut scratch = vec![];
+        for message in MessageIter::new(frame.messages(&mut scratch)?) {
+            let message = message?;
+            let time = frame.base_time.saturating_add(i64::from(message.flag));
+            let copy = Bytes::copy_from_slice;
+            records.push(self.record(time, copy(message.properties), copy(message.body)));
+        }
+        Ok(())
+    }
+
+    fn record(&self, timestamp: Timestamp, properties: Bytes, body: Bytes) -> OutputRecord {
+        OutputRecord { partition: self.partition.clone(), offset: self.offset, timestamp, properties, body }
+    }
+}
+
+/// The identity that a message carries, in its property or in its frame; `None` for one without.
+pub(crate) fn identity_of(record: RecordRef<'_>) -> Option<Identity> {
+    if let Some(property) = record.property(IDENTITY_PROPERTY) {
+        return Identity::from_property(property).ok();
+    }
+    let body = record.body().ok().filter(|body| Frame::is_frame(body))?;
+    Frame::decode(body, usize::MAX).ok().map(|frame| frame.identity)
+}
