@@ -189,6 +189,12 @@ impl TestDriver {
         self.read(topic).into_iter().map(|message| message.body).collect()
     }
 
+    /// The state of a task, in the order of subtopologies and queues.
+    #[cfg(test)]
+    pub(crate) fn state_mut(&mut self, task: usize) -> Option<&mut TaskState> {
+        self.tasks.get_mut(task).map(|task| &mut task.state)
+    }
+
     /// What all stages did so far.
     pub fn counters(&self) -> Counters {
         self.counters

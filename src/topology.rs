@@ -44,3 +44,6 @@ pub use stream::{Fallible, Stream};
 
 /// The number of queues of a repartition topic, unless it is told otherwise.
 pub const REPARTITION_QUEUES_DEFAULT: u32 = 8;
+
+#[cfg(test)]
+mod tests;

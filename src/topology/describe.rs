@@ -39,9 +39,8 @@ enum Shape {
 }
 
 impl Description {
-    /// Describes subtopologies, given by name and nodes.
-    pub(super) fn new(job: &Name, mut parts: Vec<(Name, Vec<NodeId>)>, nodes: &[Node]) -> Self {
-        parts.sort_by(|one, other| one.0.cmp(&other.0));
+    /// Describes subtopologies, given by name and nodes in the order of the program.
+    pub(super) fn new(job: &Name, parts: Vec<(Name, Vec<NodeId>)>, nodes: &[Node]) -> Self {
         let mut number = 0;
         let mut line = |id: NodeId| {
             number += 1;

@@ -181,7 +181,7 @@ impl<K: Key, T: Wire> KeyedStream<K, T> {
     /// driver.send("in", br#"["c7",100]"#)?;
     /// driver.send("in", br#"["c7",-30]"#)?;
     /// driver.commit()?;
-    /// assert_eq!(driver.bodies("out"), [br#"["c7",100]"#, br#"["c7",70]"#]);
+    /// assert_eq!(driver.bodies("out"), [br#"["c7",100]"#.as_slice(), br#"["c7",70]"#]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn sum<N: Number>(&self, name: &str, number: impl Fn(&T) -> N + Send + Sync + 'static) -> Running<K, N> {

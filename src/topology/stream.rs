@@ -14,8 +14,8 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A stream of values: a handle into the topology. Use it twice, and both uses see every record, each record in both
-/// before the next one.
+/// A stream of values: a handle into the topology. Use it twice, and both uses see every record. Each record goes through
+/// all uses, in the order in which the program wrote them, before the next one does.
 pub struct Stream<T> {
     graph: SharedGraph,
     node: NodeId,

@@ -1,0 +1,50 @@
+//! Programs through the test driver.
+
+mod describe;
+mod errors;
+mod names;
+mod operators;
+mod state;
+
+use super::{StreamBuilder, Topology};
+use crate::codec::{Decode, Encode};
+use crate::testing::TestDriver;
+use onceflow_types::{Error, Result};
+
+/// A codec of the tests: numbers as text.
+#[derive(Clone, Copy)]
+struct Number;
+
+impl Decode<i64> for Number {
+    fn decode(&self, bytes: &[u8]) -> Result<i64> {
+        let text = std::str::from_utf8(bytes).map_err(|e| Error::record("not text").with_source(e))?;
+        text.parse().map_err(|e| Error::record(format!("not a number: given={text:?}")).with_source(e))
+    }
+}
+
+impl Encode<i64> for Number {
+    fn encode(&self, value: &i64, to: &mut Vec<u8>) -> Result<()> {
+        to.extend_from_slice(value.to_string().as_bytes());
+        Ok(())
+    }
+}
+
+fn program(write: impl FnOnce(&StreamBuilder)) -> Result<Topology> {
+    let builder = StreamBuilder::new("job")?;
+    write(&builder);
+    builder.build()
+}
+
+fn driver(write: impl FnOnce(&StreamBuilder)) -> TestDriver {
+    TestDriver::new(&program(write).unwrap()).unwrap()
+}
+
+fn send(driver: &mut TestDriver, topic: &str, numbers: impl IntoIterator<Item = i64>) {
+    for number in numbers {
+        driver.send(topic, number.to_string().as_bytes()).unwrap();
+    }
+}
+
+fn texts(driver: &TestDriver, topic: &str) -> Vec<String> {
+    driver.bodies(topic).into_iter().map(|body| String::from_utf8(body).unwrap()).collect()
+}
