@@ -138,10 +138,11 @@ impl Instance {
                 self.launch(role, ports, &lib)?;
             }
         }
-        self.await_ready(ports)?;
+        // Before the wait: the process may end during it.
         if let Some(pid) = options.bound_to {
             guard::spawn(&self.dir, pid)?;
         }
+        self.await_ready(ports)?;
         Ok(ports.name_server().to_string())
     }
 
