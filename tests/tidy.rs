@@ -128,7 +128,7 @@ fn decisions_are_numbered_once_and_linked() {
             continue;
         }
         let number = name.split('-').next().unwrap_or_default();
-        if number.len() != 4 || !number.bytes().all(|byte| byte.is_ascii_digit()) || !name.ends_with(".md") {
+        if number.len() != 4 || !number.bytes().all(|byte| byte.is_ascii_digit()) || !has_extension(&file, &["md"]) {
             findings.push(format!("{name} is not named NNNN-title.md"));
         } else if !numbers.insert(number.to_owned()) {
             findings.push(format!("{name}: the number is used twice"));
@@ -225,10 +225,12 @@ fn members() -> Vec<PathBuf> {
 fn is_target(member: &Path, file: &Path) -> bool {
     let inside = file.strip_prefix(member).unwrap_or(file);
     let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
-    match parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().as_slice() {
-        ["src", "lib.rs" | "main.rs"] | ["src", "bin", _] => true,
-        ["tests" | "examples" | "benches", _] | ["tests" | "examples" | "benches", _, "main.rs"] => true,
-        ["src", "bin", _, "main.rs"] => true,
+    let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
+    match parts.as_slice() {
+        ["src", file] => ["lib.rs", "main.rs"].contains(file),
+        ["src", "bin", rest @ ..] | ["tests" | "examples" | "benches", rest @ ..] => {
+            rest.len() == 1 || matches!(rest, [_, "main.rs"])
+        }
         _ => false,
     }
 }
