@@ -1,4 +1,4 @@
-//! The embedded log: a durable [`Log`] in one process, on fjall, without a broker.
+//! The embedded log: a durable [`Log`](crate::Log) in one process, on fjall, without a broker.
 //!
 //! It behaves as RocketMQ does where that matters to exactly-once: offsets are dense, halves are ended by handle as
 //! often as one likes, check-backs come and stop at a limit, a producer group owns its halves. It is the default for a
@@ -12,7 +12,10 @@
 //!
 //! # Damage
 //! Every stored value carries a CRC32C over itself and its key, checked when it is read: damage is `DataLoss`, never
-//! a hole and never other data.
+//! a hole and never other data. There is one thing that fjall cannot tell apart: damage to the framing of its journal
+//! (the newest data) and a write that a crash cut off. It drops what follows; the log is then shorter. An owner that
+//! has seen an acknowledgement notices, because the same offset is given again. The other way round, a write that power
+//! loss tore in the middle, which nobody had an acknowledgement for, may be reported as damage at the next opening.
 //!
 //! ```
 //! use onceflow_log::embedded::{EmbeddedLog, EmbeddedOptions};
@@ -51,7 +54,7 @@
 //! | `store` | the database: keyspaces, queues, reports |
 //! | `sealed`, `chunk`, `half` | what is stored, byte by byte |
 //! | `queues` | what readers see of a queue |
-//! | `writer` | every change, in one order |
+//! | `writer`, `writer::halves` | every change, in one order |
 //! | `committer` | group commit |
 //! | `read` | reading and searching by time |
 //! | `checks` | whose half is asked about next |

@@ -119,7 +119,7 @@ pub enum Queues {
 /// simulated one. A handle acts for one producer group, which is part of each half message's identity.
 ///
 /// # Contract
-/// The suite in [`contract`](crate::contract) quotes these numbers.
+/// The suite in the module `contract` (feature `contract`) quotes these numbers.
 ///
 /// 1. **Dense offsets.** The messages of a partition have offsets without gaps; a batch gets consecutive ones.
 /// 2. **Acknowledged means kept.** After [`append`](Self::append) returns `Ok`, the batch is at the offset it names, whole,

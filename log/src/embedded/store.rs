@@ -19,6 +19,7 @@ use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch};
 use onceflow_types::wire::{Decoder, Encode};
 use onceflow_types::{Error, Offset, Partition, Result, Timestamp};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,8 +42,13 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// fjall asserts what it reads from some files; where that fails, the files are damaged.
     pub(super) fn open(path: &Path, options: &EmbeddedOptions) -> Result<Store> {
-        Store::open_database(path, options).map_err(|error| fault::opening(path, error))
+        let opening = AssertUnwindSafe(|| Store::open_database(path, options));
+        match catch_unwind(opening) {
+            Ok(opened) => opened.map_err(|error| fault::opening(path, error)),
+            Err(_) => Err(Error::data_loss(format!("log is damaged: path={}", path.display()))),
+        }
     }
 
     fn open_database(path: &Path, options: &EmbeddedOptions) -> fjall::Result<Store> {
