@@ -1,9 +1,9 @@
 //! `cargo xtask bench`: measure a workload from end to end. Builds the program `onceflow-bench` with what the run needs,
 //! starts a broker of its own when the log is one, and hands everything on.
 
-use crate::broker::{Instance, StartOptions};
+use crate::broker::{Instance, StartOptions, scratch};
 use crate::machine::{self, Need};
-use crate::{Outcome, paths, run};
+use crate::{Outcome, run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -45,10 +45,10 @@ pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
     if args.log != "rocketmq" {
         return run::status(&mut bench).map(run::code);
     }
-    let own = std::process::id();
-    let instance = Instance::open(&paths::cache()?.join("broker").join(format!("bench-{own}")))?;
+    let instance = Instance::open(&scratch("bench")?)?;
+    let bound_to = Some(std::process::id());
     let result = instance
-        .start(Some(0), &StartOptions { bound_to: Some(own), ..StartOptions::default() })
+        .start(Some(0), &StartOptions { bound_to, ..StartOptions::default() })
         .and_then(|address| run::status(bench.args(["--name-server", &address])));
     instance.destroy()?;
     result.map(run::code)

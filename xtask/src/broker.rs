@@ -12,10 +12,12 @@ mod guard;
 mod instance;
 mod jars;
 mod probe;
+mod scratch;
 mod server;
 mod settings;
 
 pub(crate) use instance::{Instance, StartOptions};
+pub(crate) use scratch::scratch;
 
 use crate::{Outcome, machine, paths, run};
 use server::Role;

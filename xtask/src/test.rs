@@ -10,10 +10,10 @@
 //! | `ONCEFLOW_XTASK` | this program, to start brokers of their own (`broker`) and to run the Java clients (`java`) |
 //! | `ONCEFLOW_LONG` | `1` with `--long`: more records, more kills |
 
-use crate::broker::{Instance, StartOptions};
+use crate::broker::{Instance, StartOptions, scratch};
 use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
 use crate::steps::Steps;
-use crate::{Outcome, java, paths, run};
+use crate::{Outcome, java, run};
 use std::process::{Command, ExitCode};
 
 /// The cases of the protocol model that are searched to their end in under a minute together.
@@ -84,8 +84,7 @@ fn model() -> Outcome {
 /// kills them.
 fn on_broker(args: &Args) -> Outcome {
     java::compile()?;
-    let own = std::process::id();
-    let folder = paths::cache()?.join("broker").join(format!("test-{own}"));
+    let folder = scratch("test")?;
     let open = Instance::open(&folder.join("open"))?;
     let closed = Instance::open(&folder.join("acl"))?;
     let result = tested(args, &open, &closed);
