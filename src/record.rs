@@ -3,6 +3,15 @@
 use onceflow_types::Timestamp;
 
 /// One record on its way through a task.
+///
+/// ```
+/// use onceflow::record::{Origin, Record};
+/// use onceflow::types::Timestamp;
+///
+/// let record = Record { value: "7", timestamp: Timestamp::from_millis(5), origin: Origin::new(0) };
+/// let longer = record.map(str::len);
+/// assert_eq!((longer.value, longer.origin.index()), (1, Some(0)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<T> {
     /// What the program works on.

@@ -249,8 +249,9 @@ impl Task {
         let mut overlay = state.into_overlay();
         overlay.discard();
         output.clear();
-        let (stage, state, positions) = ((plan.build)(), TaskState::open(overlay)?, committed.clone());
-        Task { plan, queue, stage, state, output, epoch, positions, committed }.opened()
+        let state = TaskState::open(overlay)?;
+        let positions = committed.clone();
+        Task { queue, stage: (plan.build)(), plan, state, output, epoch, positions, committed }.opened()
     }
 
     fn process(

@@ -32,12 +32,14 @@ mod compile;
 mod describe;
 mod graph;
 mod keyed_stream;
+mod placement;
 mod plan;
 mod sink_builder;
 mod stream;
 
 pub use builder::{Source, StreamBuilder};
 pub use keyed_stream::{KeyedStream, Repartitioned, Running};
+pub use placement::{Placement, Scattered, Together};
 pub use plan::{Delivery, SinkPlan, SourcePlan, StartPolicy, Subtopology, Topology};
 pub use sink_builder::SinkBuilder;
 pub use stream::{Fallible, Stream};

@@ -122,6 +122,15 @@ impl<K: Key, O: Data> Pending<K, O> {
 }
 
 /// A number that can be summed without wrapping.
+///
+/// ```
+/// use onceflow::Number;
+///
+/// assert_eq!(2i64.add(3)?, 5);
+/// assert!(i64::MAX.add(1).is_err());
+/// assert!(1e308.add(1e308).is_err());
+/// # Ok::<(), onceflow::types::Error>(())
+/// ```
 pub trait Number: Data + StateValue + Copy {
     /// The sum of nothing.
     const ZERO: Self;

@@ -34,7 +34,8 @@ pub enum ErrorPolicy {
         /// Tries after the first.
         tries: u32,
     },
-    /// Put the record's original bytes and properties into a topic, in the same epoch, with what went wrong and where.
+    /// Put the record's original bytes and properties into a topic, in the same epoch, with what went wrong and where
+    /// (the properties `DEAD_LETTER_…`). Behind a repartition the original is the repartitioned record.
     DeadLetter {
         /// The topic.
         topic: Arc<str>,

@@ -5,7 +5,8 @@ use hashbrown::HashTable;
 use onceflow_types::{Error, Result};
 use std::hash::{BuildHasher, Hash};
 
-/// How many entries an operator keeps decoded, unless it is told otherwise.
+/// How many entries an operator keeps decoded, unless it is told otherwise. Memory is this times the size of an entry, for
+/// each operator of each task.
 pub const CACHE_ENTRIES_DEFAULT: usize = 32_768;
 
 /// How far the search for a clean entry goes before a changed one is written out early.

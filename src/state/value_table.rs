@@ -86,10 +86,8 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     fn load(&mut self, hash: u64, key: &K, state: &mut TaskState) -> Result<u32> {
         let id = bound(self.id, &self.name)?;
         encode_table_key(id, key, &mut self.key_bytes)?;
-        let value = match state.get(&self.key_bytes, &mut self.value_bytes)? {
-            true => Some(decode_state(&self.value_bytes).map_err(|e| e.context(&self.name))?),
-            false => None,
-        };
+        let stored = state.get(&self.key_bytes, &mut self.value_bytes)?.then_some(&self.value_bytes);
+        let value = stored.map(|bytes| decode_state(bytes).map_err(|e| e.context(&self.name))).transpose()?;
         let (name, key_bytes, value_bytes) = (&self.name, &mut self.key_bytes, &mut self.value_bytes);
         self.cache.insert(hash, key.clone(), value, |slot| write(name, id, slot, key_bytes, value_bytes, state))
     }

@@ -98,17 +98,19 @@ impl<'p> Assembly<'p> {
 /// The name under which a stage's errors are reported.
 fn stage_label(kind: &Kind) -> Arc<str> {
     match kind {
-        Kind::Source { name, .. } | Kind::RepartitionRead { name } => name.as_str().into(),
-        Kind::RepartitionWrite { name, .. } | Kind::Sink { name, .. } => name.as_str().into(),
+        Kind::Source { name, .. }
+        | Kind::RepartitionRead { name }
+        | Kind::RepartitionWrite { name, .. }
+        | Kind::Sink { name, .. } => name.as_str().into(),
         Kind::PerKey { options, .. } => options.table.as_str().into(),
         Kind::Operator { word, label } => label.clone().unwrap_or_else(|| (*word).into()),
     }
 }
 
 /// A room: erases the type of what it takes.
-pub(super) fn room<T: Data>(room: impl Push<T> + 'static) -> Result<Box<dyn Any>> {
+pub(super) fn room<T: Data>(room: impl Push<T> + 'static) -> Box<dyn Any> {
     let room: Box<dyn Push<T>> = Box::new(room);
-    Ok(Box::new(room))
+    Box::new(room)
 }
 
 #[cold]

@@ -74,6 +74,15 @@ impl StreamBuilder {
     ///
     /// # Errors
     /// `Invalid` for the first thing that was wrong with it: a bad name or topic, a name used twice, no source.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("lines", Utf8).sink("no good", "out", Utf8);
+    /// let error = builder.build().expect_err("a bad name");
+    /// assert!(error.to_string().starts_with("name must be"));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn build(&self) -> Result<Topology> {
         let graph = self.graph.borrow();
         match graph.errors.first() {
@@ -102,6 +111,14 @@ pub struct Source<T> {
 
 impl<T: Data> Source<T> {
     /// Names the source, when its topic will not do as a name. A name is at most 40 of letters, digits, `_` and `-`.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("%RETRY%lines", Utf8).name("retried").for_each(|line| println!("{line}"));
+    /// assert_eq!(builder.build()?.subtopologies[0].name.as_str(), "retried");
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn name(self, new: &str) -> Self {
         let new = self.stream.graph().borrow_mut().name(new);
         self.change(|kind| {
@@ -112,6 +129,15 @@ impl<T: Data> Source<T> {
     }
 
     /// Where to start in queues without a committed offset.
+    ///
+    /// ```
+    /// # use onceflow::{StartPolicy, StreamBuilder, codec::Utf8, types::Timestamp};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let monday = StartPolicy::Timestamp(Timestamp::from_millis(1_704_067_200_000));
+    /// builder.source("lines", Utf8).start(monday).for_each(|line| println!("{line}"));
+    /// assert_eq!(builder.build()?.subtopologies[0].sources[0].start, monday);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn start(self, policy: StartPolicy) -> Self {
         self.change(|kind| {
             if let Kind::Source { start, .. } = kind {
@@ -144,6 +170,14 @@ impl<T: Data> Source<T> {
     }
 
     /// Names the subtopology that this source belongs to.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("lines", Utf8).subtopology("intake").for_each(|line| println!("{line}"));
+    /// assert_eq!(builder.build()?.subtopologies[0].name.as_str(), "intake");
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn subtopology(self, name: &str) -> Self {
         let name = self.stream.graph().borrow_mut().name(name);
         self.change(|kind| {
@@ -154,6 +188,18 @@ impl<T: Data> Source<T> {
     }
 
     /// What to do with records that cannot be decoded.
+    ///
+    /// ```
+    /// # use onceflow::{ErrorPolicy, StreamBuilder, codec::Json, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let numbers = builder.source("in", Json::<i64>::new()).on_error(ErrorPolicy::dead_letter("in-bad"));
+    /// numbers.sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"{")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("in-bad"), [b"{"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn on_error(self, policy: ErrorPolicy) -> Self {
         self.stream.set_policy(policy);
         self

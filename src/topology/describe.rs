@@ -57,53 +57,34 @@ impl Description {
         self.parts.iter().flat_map(|(_, lines)| lines)
     }
 
+    fn numbers(&self) -> BTreeMap<NodeId, usize> {
+        self.lines().map(|line| (line.id, line.number)).collect()
+    }
+
     pub(super) fn text(&self) -> String {
-        let numbers: BTreeMap<NodeId, usize> = self.lines().map(|line| (line.id, line.number)).collect();
-        let mut text = format!("job {}\n", self.job);
+        let numbers = self.numbers();
+        let mut text = vec![format!("job {}", self.job)];
         for (name, lines) in &self.parts {
-            text += &format!("\nsubtopology {name}\n");
-            for line in lines {
-                text += &format!("  {} {}", line.number, line.title);
-                if !line.details.is_empty() {
-                    text += &format!(": {}", line.details.join(" "));
-                }
-                let inputs: Vec<_> =
-                    line.inputs.iter().filter_map(|id| numbers.get(id)).map(usize::to_string).collect();
-                if !inputs.is_empty() {
-                    text += &format!(" <- {}", inputs.join(", "));
-                }
-                text.push('\n');
-            }
+            text.push(format!("\nsubtopology {name}"));
+            text.extend(lines.iter().map(|line| line.text(&numbers)));
         }
-        text
+        text.join("\n") + "\n"
     }
 
     pub(super) fn mermaid(&self) -> String {
-        let numbers: BTreeMap<NodeId, usize> = self.lines().map(|line| (line.id, line.number)).collect();
-        let mut text = "flowchart LR\n".to_owned();
+        let numbers = self.numbers();
+        let mut text = vec!["flowchart LR".to_owned()];
         for (at, (name, lines)) in self.parts.iter().enumerate() {
-            text += &format!("  subgraph s{at} [\"{name}\"]\n");
-            for line in lines {
-                let (open, close) = match line.shape {
-                    Shape::Source | Shape::RepartitionRead(_) => ("([", "])"),
-                    Shape::Sink | Shape::RepartitionWrite(_) => ("[/", "/]"),
-                    Shape::Table => ("[(", ")]"),
-                    Shape::Operator => ("[", "]"),
-                };
-                let label: Vec<&str> = [&line.title].into_iter().chain(&line.details).map(String::as_str).collect();
-                text += &format!("    n{}{open}\"{}\"{close}\n", line.number, label.join("<br>").replace('"', "'"));
-            }
-            text += "  end\n";
+            text.push(format!("  subgraph s{at} [\"{name}\"]"));
+            text.extend(lines.iter().map(Line::mermaid));
+            text.push("  end".to_owned());
         }
         for line in self.lines() {
-            for input in line.inputs.iter().filter_map(|id| numbers.get(id)) {
-                text += &format!("  n{input} --> n{}\n", line.number);
-            }
+            let inputs = line.inputs.iter().filter_map(|id| numbers.get(id));
+            text.extend(inputs.map(|input| format!("  n{input} --> n{}", line.number)));
         }
-        for (write, read) in self.repartitions() {
-            text += &format!("  n{write} -.-> n{read}\n");
-        }
-        text
+        text.extend(self.repartitions().into_iter().map(|(write, read)| format!("  n{write} -.-> n{read}")));
+        text.join("\n") + "\n"
     }
 
     /// The numbers of the two halves of each repartition.
@@ -165,6 +146,24 @@ impl Line {
         let identity = identity(&node.kind);
         let inputs = node.inputs.clone();
         Line { id, number, title: title(&node.kind), details, inputs, identity, shape: shape(&node.kind) }
+    }
+
+    fn text(&self, numbers: &BTreeMap<NodeId, usize>) -> String {
+        let details = if self.details.is_empty() { String::new() } else { format!(": {}", self.details.join(" ")) };
+        let inputs: Vec<_> = self.inputs.iter().filter_map(|id| numbers.get(id)).map(usize::to_string).collect();
+        let inputs = if inputs.is_empty() { String::new() } else { format!(" <- {}", inputs.join(", ")) };
+        format!("  {} {}{details}{inputs}", self.number, self.title)
+    }
+
+    fn mermaid(&self) -> String {
+        let (open, close) = match self.shape {
+            Shape::Source | Shape::RepartitionRead(_) => ("([", "])"),
+            Shape::Sink | Shape::RepartitionWrite(_) => ("[/", "/]"),
+            Shape::Table => ("[(", ")]"),
+            Shape::Operator => ("[", "]"),
+        };
+        let label: Vec<&str> = [&self.title].into_iter().chain(&self.details).map(String::as_str).collect();
+        format!("    n{}{open}\"{}\"{close}", self.number, label.join("<br>").replace('"', "'"))
     }
 }
 

@@ -70,9 +70,11 @@ pub(super) enum Kind {
 /// Makes the room of a node for one task. Types are erased: a head is what it is, a room is a `Box<dyn Push<T>>` in a box.
 #[derive(Clone)]
 pub(super) enum Make {
-    Head(Arc<dyn Fn(&mut Assembly<'_>) -> Result<Box<dyn Ingest>> + Send + Sync>),
-    Room(Arc<dyn Fn(&mut Assembly<'_>) -> Result<Box<dyn Any>> + Send + Sync>),
+    Head(Arc<Maker<Box<dyn Ingest>>>),
+    Room(Arc<Maker<Box<dyn Any>>>),
 }
+
+type Maker<R> = dyn Fn(&mut Assembly<'_>) -> Result<R> + Send + Sync;
 
 impl Graph {
     pub(super) fn add(&mut self, node: Node) -> NodeId {

@@ -114,6 +114,15 @@ impl Topology {
     }
 
     /// The topology as a [Mermaid](https://mermaid.js.org) flow chart.
+    ///
+    /// ```
+    /// use onceflow::{StreamBuilder, codec::Utf8};
+    ///
+    /// let builder = StreamBuilder::new("shout")?;
+    /// builder.source("lines", Utf8).map(|line| line.to_uppercase()).sink("loud", "lines-loud", Utf8);
+    /// assert!(builder.build()?.mermaid().starts_with("flowchart LR"));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn mermaid(&self) -> String {
         self.description.mermaid()
     }

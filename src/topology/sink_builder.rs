@@ -31,6 +31,20 @@ impl<T: Data, C: Encode<T> + 'static> SinkBuilder<T, C> {
     }
 
     /// Chooses the queue by the stable hash of a key, so that messages of a key stay in order.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let lines = builder.source("in", Utf8);
+    /// lines.sink("out", "out", Utf8).key(|line| line.clone());
+    /// let mut driver = TestDriver::with_queues(&builder.build()?, &[("out", 4)])?;
+    /// driver.send("in", b"c7")?;
+    /// driver.send("in", b"c7")?;
+    /// driver.commit()?;
+    /// let messages = driver.read("out");
+    /// assert_eq!(messages[0].queue, messages[1].queue);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn key<B: AsRef<[u8]>>(mut self, key: impl Fn(&T) -> B + Send + Sync + 'static) -> Self {
         self.route = Route::Key(Arc::new(move |value, to| {
             to.extend_from_slice(key(value).as_ref());
@@ -40,17 +54,53 @@ impl<T: Data, C: Encode<T> + 'static> SinkBuilder<T, C> {
     }
 
     /// Chooses the queue by a function of the value and the number of queues. A queue that there is not is a record error.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let lines = builder.source("in", Utf8);
+    /// lines.sink("out", "out", Utf8).queue(|line, queues| if line.starts_with('!') { queues - 1 } else { 0 });
+    /// let mut driver = TestDriver::with_queues(&builder.build()?, &[("out", 4)])?;
+    /// driver.send("in", b"!urgent")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.read("out")[0].queue, 3);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn queue(mut self, select: impl Fn(&T, u32) -> u32 + Send + Sync + 'static) -> Self {
         self.route = Route::Queue(Arc::new(select));
         self.installed()
     }
 
     /// The message's tag, by which consumers filter.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let lines = builder.source("in", Utf8);
+    /// lines.sink("out", "out", Utf8).tag(|line| if line.len() > 9 { "long" } else { "short" });
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"hello")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.read("out")[0].property("TAGS"), Some("short".into()));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn tag<S: Into<String>>(self, tag: impl Fn(&T) -> S + Send + Sync + 'static) -> Self {
         self.attribute("TAGS", move |value| Some(tag(value).into()))
     }
 
     /// The message's keys (separated by spaces), by which it can be found in the broker's index.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let lines = builder.source("in", Utf8);
+    /// lines.sink("out", "out", Utf8).message_keys(|line| line.clone());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"order-7")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.read("out")[0].property("KEYS"), Some("order-7".into()));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn message_keys<S: Into<String>>(self, keys: impl Fn(&T) -> S + Send + Sync + 'static) -> Self {
         self.attribute("KEYS", move |value| Some(keys(value).into()))
     }
@@ -85,6 +135,14 @@ impl<T: Data, C: Encode<T> + 'static> SinkBuilder<T, C> {
     }
 
     /// How messages reach consumers.
+    ///
+    /// ```
+    /// # use onceflow::{Delivery, StreamBuilder, codec::Utf8};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).sink("out", "out", Utf8).delivery(Delivery::Outbox { framed: false });
+    /// assert_eq!(builder.build()?.subtopologies[0].sinks[0].delivery, Delivery::Outbox { framed: false });
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn delivery(self, mode: Delivery) -> Self {
         self.stream.change(|node| {
             if let Kind::Sink { delivery, .. } = &mut node.kind {
@@ -95,6 +153,17 @@ impl<T: Data, C: Encode<T> + 'static> SinkBuilder<T, C> {
     }
 
     /// What to do with values that cannot be encoded, or make a message that the broker would refuse.
+    ///
+    /// ```
+    /// # use onceflow::{ErrorPolicy, StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).map(|line| line.trim().to_owned()).sink("out", "out", Utf8).on_error(ErrorPolicy::Skip);
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"   ")?; // RocketMQ carries no empty body
+    /// driver.commit()?;
+    /// assert_eq!(driver.counters().skipped, 1);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn on_error(self, policy: ErrorPolicy) -> Self {
         self.stream.set_policy(policy);
         self
@@ -116,7 +185,7 @@ fn make_sink<T: Data, C: Encode<T> + 'static>(
     assembly: &mut Assembly<'_>,
 ) -> Result<Box<dyn std::any::Any>> {
     let (sink, guard) = (assembly.sink()?, assembly.guard()?);
-    room::<T>(Sink::new(codec.clone(), sink, route.clone(), attributes.clone(), guard))
+    Ok(room::<T>(Sink::new(codec.clone(), sink, route.clone(), attributes.clone(), guard)))
 }
 
 impl<T, C> fmt::Debug for SinkBuilder<T, C> {

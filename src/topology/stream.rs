@@ -67,7 +67,7 @@ impl<T: Data> Stream<T> {
     ) -> Stream<U> {
         let function = Arc::new(function);
         self.operator(word, move |assembly| {
-            room::<T>(Map { function: function.clone(), out: vec![], next: assembly.next::<U>()? })
+            Ok(room::<T>(Map { function: function.clone(), out: vec![], next: assembly.next::<U>()? }))
         })
     }
 
@@ -110,7 +110,7 @@ impl<T: Data> Stream<T> {
         let kind = Kind::Operator { word: "try-map", label: None };
         let node = self.add(kind, Some(ErrorPolicy::Fail), move |assembly| {
             let guard = assembly.guard()?;
-            room::<T>(TryMap { function: function.clone(), guard, out: vec![], next: assembly.next::<U>()? })
+            Ok(room::<T>(TryMap { function: function.clone(), guard, out: vec![], next: assembly.next::<U>()? }))
         });
         Fallible { stream: Stream::new(&self.graph, node) }
     }
@@ -131,7 +131,7 @@ impl<T: Data> Stream<T> {
     pub fn filter(&self, predicate: impl Fn(&T) -> bool + Send + Sync + 'static) -> Stream<T> {
         let predicate = Arc::new(predicate);
         self.operator("filter", move |assembly| {
-            room::<T>(Filter { predicate: predicate.clone(), next: assembly.next::<T>()? })
+            Ok(room::<T>(Filter { predicate: predicate.clone(), next: assembly.next::<T>()? }))
         })
     }
 
@@ -156,7 +156,7 @@ impl<T: Data> Stream<T> {
     {
         let function = Arc::new(function);
         self.operator("flat-map", move |assembly| {
-            room::<T>(FlatMap { function: function.clone(), out: vec![], next: assembly.next::<U>()? })
+            Ok(room::<T>(FlatMap { function: function.clone(), out: vec![], next: assembly.next::<U>()? }))
         })
     }
 
@@ -190,7 +190,7 @@ impl<T: Data> Stream<T> {
     fn shown(&self, word: &'static str, function: impl Fn(&T) + Send + Sync + 'static) -> Stream<T> {
         let function = Arc::new(function);
         self.operator(word, move |assembly| {
-            room::<T>(Inspect { function: function.clone(), next: assembly.next::<T>()? })
+            Ok(room::<T>(Inspect { function: function.clone(), next: assembly.next::<T>()? }))
         })
     }
 
@@ -212,7 +212,7 @@ impl<T: Data> Stream<T> {
     pub fn select_timestamp(&self, function: impl Fn(&T) -> Timestamp + Send + Sync + 'static) -> Stream<T> {
         let function = Arc::new(function);
         self.operator("select-timestamp", move |assembly| {
-            room::<T>(SelectTimestamp { function: function.clone(), next: assembly.next::<T>()? })
+            Ok(room::<T>(SelectTimestamp { function: function.clone(), next: assembly.next::<T>()? }))
         })
     }
 
@@ -258,7 +258,7 @@ impl<T: Data> Stream<T> {
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn key_by<K: Key>(&self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> KeyedStream<K, T> {
-        KeyedStream::new(self.mapped("key-by", move |value| (key(&value), value)), false)
+        KeyedStream::new(self.mapped("key-by", move |value| (key(&value), value)))
     }
 
     /// Writes each value to a topic as one message. `name` is part of the messages' identity. Without a key or a queue
@@ -297,6 +297,18 @@ impl<T: Data> Fallible<T> {
     }
 
     /// The name of the stage in errors, dead letters and metrics.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver, types::Error};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let numbers = builder.source("in", Utf8).try_map(|_| Err::<u8, _>(Error::record("never")));
+    /// numbers.name("parse").for_each(|_| ());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"x")?;
+    /// let error = driver.commit().expect_err("it never works");
+    /// assert_eq!(error.to_string(), "stage parse at in@test:0 offset 0: never");
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn name(self, name: &str) -> Self {
         let name = self.stream.graph.borrow_mut().name(name);
         self.stream.change(|node| {

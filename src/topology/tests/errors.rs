@@ -98,17 +98,17 @@ fn a_body_that_cannot_be_had_is_the_source_stages_affair() {
         builder.source("in", Number).on_error(ErrorPolicy::dead_letter("bad")).for_each(|_| ());
     })
     .unwrap();
-    let mut stage = (topology.subtopologies[0].build)();
+    let mut rooms = (topology.subtopologies[0].build)();
     let mut state = TaskState::open(Overlay::new(Box::new(MemoryStore::default()))).unwrap();
     let (mut output, mut counters) = (Output::new(&[1]), Counters::default());
-    stage.open(&mut state).unwrap();
+    rooms.open(&mut state).unwrap();
     let partition = Partition::new("in", "b", 0);
     let body = Err("compressed body is damaged");
     let record = SourceRecord { body, properties: b"", timestamp: Timestamp::MIN, offset: Offset::new(9) };
     let batch = SourceBatch { partition: &partition, records: vec![record] };
     let mut cx = Context::new(&mut state, &mut output, &mut counters, Timestamp::MIN, 0);
-    stage.process(0, &batch, &mut cx).unwrap();
-    assert_eq!(stage.process(1, &batch, &mut cx).unwrap_err().kind(), ErrorKind::Bug);
+    rooms.process(0, &batch, &mut cx).unwrap();
+    assert_eq!(rooms.process(1, &batch, &mut cx).unwrap_err().kind(), ErrorKind::Bug);
     assert_eq!(output.sinks()[0].queues()[0].iter().next().unwrap().body, b"compressed body is damaged");
 }
 

@@ -6,7 +6,7 @@ use crate::output::SourcePosition;
 use crate::processor::{Emit, ErrorPolicy};
 use crate::testing::TestDriver;
 use crate::topology::{Delivery, StartPolicy, StreamBuilder};
-use onceflow_types::{Error, Offset, Timestamp};
+use onceflow_types::{Error, Name, Offset, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -197,7 +197,7 @@ fn a_plan_says_what_the_engine_must_read_and_make() {
     assert!(first.sources[0].internal && first.sources[0].topic == write.topic);
     let sinks: Vec<_> = first.sinks.iter().map(|sink| (sink.name.as_str(), &*sink.topic, sink.internal)).collect();
     assert_eq!(sinks, [("out", "out", false), ("dead-letters", "bad", false)]);
-    assert_eq!(first.tables.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["counts"]);
+    assert_eq!(first.tables.iter().map(Name::as_str).collect::<Vec<_>>(), ["counts"]);
 }
 
 /// A program with everything in it whose order could show how records were batched.
@@ -209,7 +209,7 @@ fn everything(builder: &StreamBuilder) {
     let kept = kept.on_error(ErrorPolicy::dead_letter("sevens"));
     let keyed = kept.key_by(|n| n % 3);
     let counted = keyed.count("counts");
-    let summed = keyed.repartition("shared").queues(2).sum("sums", |n| *n).map_values(|n| n.unsigned_abs());
+    let summed = keyed.repartition("shared").queues(2).sum("sums", |n| *n).map_values(i64::unsigned_abs);
     counted.merge(&summed).sink("merged", "merged", Json::new());
     kept.merge(&kept.map(|n| -n)).filter(|n| n % 2 == 0).sink("signs", "signs", Number);
     let last = kept.key_by(|n| n % 2).partitioned_by_key().reduce("last", |_, n| *n).emit(Emit::PerEpoch);
