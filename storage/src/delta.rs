@@ -173,7 +173,7 @@ impl Delta {
             *self = later;
             return;
         }
-        for (key, value) in later.iter() {
+        for (key, value) in &later {
             match value {
                 Some(value) => self.put(key, value),
                 None => self.delete(key),
@@ -206,7 +206,7 @@ impl Delta {
         to.reserve(self.values.len() + self.key_bytes + self.len() * 4 + 8);
         to.put_u8(DELTA_VERSION);
         to.put_count(self.len() as u64);
-        for (key, value) in self.iter() {
+        for (key, value) in self {
             to.put_u8(if value.is_some() { FLAG_PUT } else { FLAG_DELETE });
             to.put_bytes(key);
             if let Some(value) = value {

@@ -15,6 +15,7 @@ use crate::files::{
 };
 use crate::format::{Format, LOCK_MAGIC, Status};
 use onceflow_types::{Error, Name, Result, TaskId};
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -46,13 +47,16 @@ fn escape(broker: &str) -> String {
     for byte in broker.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => escaped.push(char::from(byte)),
-            _ => escaped.push_str(&format!("%{byte:02x}")),
+            // Writing to a string cannot fail.
+            _ => {
+                let _ = write!(escaped, "%{byte:02x}");
+            }
         }
     }
     if escaped.len() > BROKER_FOLDER_BYTES_MAX {
         // The escaped name is ASCII, so it can be cut anywhere.
         escaped.truncate(BROKER_FOLDER_BYTES_MAX);
-        escaped.push_str(&format!("~{:08x}", onceflow_types::wire::checksum(broker.as_bytes())));
+        let _ = write!(escaped, "~{:08x}", onceflow_types::wire::checksum(broker.as_bytes()));
     }
     escaped
 }
@@ -334,5 +338,5 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests;

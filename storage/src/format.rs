@@ -158,7 +158,7 @@ fn finish(mut to: Vec<u8>) -> Vec<u8> {
 }
 
 /// Checks magic, version and checksum, in this order, and returns what lies between.
-fn open<'b>(bytes: &'b [u8], magic: &[u8; 8]) -> Result<Decoder<'b>> {
+fn open<'b>(bytes: &'b [u8], magic: &[u8]) -> Result<Decoder<'b>> {
     let mut from = Decoder::new(bytes);
     if from.take(magic.len()).ok() != Some(magic) {
         return Err(Error::invalid("not a file of a state store"));

@@ -77,11 +77,23 @@
 #[cfg(any(feature = "fjall", feature = "sled", test))]
 mod contain;
 mod delta;
+#[cfg_attr(
+    not(any(feature = "fjall", feature = "rocksdb", feature = "sled")),
+    allow(dead_code, reason = "without a disk backend directories are listed and removed, but not opened")
+)]
 mod directory;
 #[cfg(any(feature = "fjall", feature = "rocksdb", feature = "sled", test))]
 mod disk;
 mod factory;
+#[cfg_attr(
+    not(any(feature = "fjall", feature = "rocksdb", feature = "sled")),
+    allow(dead_code, reason = "without a disk backend directories are listed and removed, but not opened")
+)]
 mod files;
+#[cfg_attr(
+    not(any(feature = "fjall", feature = "rocksdb", feature = "sled")),
+    allow(dead_code, reason = "without a disk backend directories are listed and removed, but not opened")
+)]
 mod format;
 mod memory;
 mod overlay;

@@ -279,6 +279,8 @@ mod tests {
         Discard,
     }
 
+    type Layer = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let key = || vec(0u8..4, 0..3);
         let step = prop_oneof![
@@ -298,7 +300,7 @@ mod tests {
         fn an_overlay_equals_its_layers_applied_in_turn(steps in steps(), a in vec(0u8..4, 0..3), b in vec(0u8..4, 0..3)) {
             let mut overlay = Overlay::new(Box::new(MemoryStore::default()));
             let mut committed = BTreeMap::new();
-            let mut layers: VecDeque<Vec<(Vec<u8>, Option<Vec<u8>>)>> = [vec![]].into();
+            let mut layers: VecDeque<Layer> = [vec![]].into();
             let mut epoch = 0;
             for step in steps {
                 match step {
@@ -328,7 +330,9 @@ mod tests {
                     }
                 }
                 let mut want = committed.clone();
-                layers.iter().for_each(|layer| apply(&mut want, layer));
+                for layer in &layers {
+                    apply(&mut want, layer);
+                }
                 for range in [KeyRange::all(), KeyRange::new(&a, &b), KeyRange::prefix(&a)] {
                     let part: Vec<_> = want.iter().filter(|(key, _)| range.contains(key))
                         .map(|(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone())).collect();
@@ -342,7 +346,7 @@ mod tests {
         }
     }
 
-    fn apply(map: &mut BTreeMap<Vec<u8>, Vec<u8>>, layer: &[(Vec<u8>, Option<Vec<u8>>)]) {
+    fn apply(map: &mut BTreeMap<Vec<u8>, Vec<u8>>, layer: &Layer) {
         for (key, value) in layer {
             match value {
                 Some(value) => map.insert(key.clone(), value.clone()),

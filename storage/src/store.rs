@@ -61,8 +61,8 @@ pub trait ReadStore {
 /// 10. **Damage is typed.** A truncated, missing or changed file gives `Corrupt`, at open or at the read that meets it,
 ///     or the right data: never other data, never an empty store, never a panic.
 /// 11. **Durability is the journal's.** `commit` need not survive power loss. A store that is not crash-consistent
-///     (may break rule 1 when the machine loses power) says so by [`crash_consistent`](Self::crash_consistent) and is
-///     rebuilt from the journal after an unclean stop.
+///     (may break rule 1 when the machine loses power) says so by [`crash_consistent`](Self::crash_consistent), and its
+///     opening after an unclean stop is `Corrupt`, so that it is destroyed and rebuilt from the journal.
 /// 12. **Loading.** Before the first `commit`, `load` adds entries without a point, to restore a snapshot in pieces; the
 ///     first `commit` makes them valid. A store that is opened with entries and no point is emptied. `load` after the
 ///     first commit is `Bug`.

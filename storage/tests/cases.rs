@@ -1,68 +1,18 @@
 //! Cases from the issue trackers of others, by their number in our list, on every backend.
 
-use onceflow_storage::{
-    Backend, Delta, KeyRange, MemoryBudget, Order, StateStore, StoreFactory, StoreOptions, task_directory,
-};
-use onceflow_types::{
-    CommitPoint, Epoch, ErrorKind, Generation, Incarnation, Name, Nonce, Offset, Offsets, Result, TaskId, Timestamp,
-};
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{available, files, job, on_disk, point, scan, small, task, used, write_sparse};
+use onceflow_storage::{Delta, KeyRange, Order, StateStore, StoreFactory, StoreOptions, task_directory};
+use onceflow_types::{Epoch, ErrorKind, Result};
 use proptest::prelude::*;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tempfile::TempDir;
-
-fn job() -> Name {
-    Name::job("cases").unwrap()
-}
-
-fn task() -> TaskId {
-    TaskId { subtopology: Name::new("subject").unwrap(), broker: "broker-a".into(), queue: 0 }
-}
-
-fn point(epoch: u64) -> CommitPoint {
-    CommitPoint {
-        incarnation: Incarnation::new(1),
-        generation: Generation::new(0),
-        nonce: Nonce::new(1),
-        epoch: Epoch::new(epoch),
-        offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
-        clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
-        tails: Offsets::default(),
-        published_through: Epoch::ZERO,
-        commit_offset: Offset::new(epoch),
-        commit_checksum: 0,
-        unpublished: vec![],
-        journal_next: Offset::new(epoch + 1),
-    }
-}
-
-/// With the smallest buffers, so that tables are written and merged early.
-fn small(backend: Backend, root: &TempDir) -> StoreOptions {
-    let mut options = StoreOptions::new(backend, root.path());
-    options.memory = MemoryBudget { write_buffer_bytes: MemoryBudget::BYTES_MIN, cache_bytes: MemoryBudget::BYTES_MIN };
-    options
-}
-
-fn available() -> impl Iterator<Item = Backend> {
-    Backend::ALL.into_iter().filter(|backend| backend.is_available())
-}
-
-fn on_disk() -> impl Iterator<Item = Backend> {
-    available().filter(|backend| *backend != Backend::Memory)
-}
-
-fn scan(store: &dyn StateStore, range: KeyRange<'_>, order: Order) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut cursor = store.scan(range, order)?;
-    let mut found = vec![];
-    while let Some((key, value)) = cursor.next()? {
-        found.push((key.to_vec(), value.to_vec()));
-    }
-    Ok(found)
-}
 
 fn keys(store: &dyn StateStore, range: KeyRange<'_>) -> Vec<Vec<u8>> {
     scan(store, range, Order::Ascending).unwrap().into_iter().map(|(key, _)| key).collect()
@@ -83,12 +33,14 @@ fn flush(store: &mut dyn StateStore, from: u64) {
 fn case_49_a_prefix_scan_returns_no_foreign_keys() {
     for backend in available() {
         let root = TempDir::new().unwrap();
-        let options = small(backend, &root);
+        let options = small(backend, root.path());
         let mut store = options.open(&job(), &task()).unwrap();
         let mut delta = Delta::default();
         let numbers: [[u8; 4]; 6] =
             [[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 1], [0, 1, 1, 1], [0, 1, 2, 1], [2, 0, 0, 0]];
-        numbers.iter().for_each(|key| delta.put(key, b"v"));
+        for key in &numbers {
+            delta.put(key, b"v");
+        }
         for key in [b"g-1", b"g-2", b"g-3", b"k-1", b"k-2", b"k-3"] {
             delta.put(key, b"v");
         }
@@ -103,19 +55,6 @@ fn case_49_a_prefix_scan_returns_no_foreign_keys() {
             assert_eq!(back.len(), 3, "{backend} {flushed}");
         }
     }
-}
-
-/// The files of a store, the largest data first.
-fn files(path: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(path).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            files(&entry.path(), found);
-        } else {
-            found.push(entry.path());
-        }
-    }
-    found.sort();
 }
 
 /// Reads all 20,000 keys by a scan in either order and by look-ups.
@@ -138,7 +77,7 @@ fn read_all(options: &StoreOptions) -> Result<()> {
 fn case_51_a_damaged_table_is_an_error_and_never_the_end_of_a_scan() {
     for backend in on_disk() {
         let root = TempDir::new().unwrap();
-        let options = small(backend, &root);
+        let options = small(backend, root.path());
         let mut store = options.open(&job(), &task()).unwrap();
         for epoch in 0..20u64 {
             let mut delta = Delta::default();
@@ -151,12 +90,10 @@ fn case_51_a_damaged_table_is_an_error_and_never_the_end_of_a_scan() {
         // Opened and closed once more, so that background work of the first life is over.
         read_all(&options).unwrap();
         let directory = task_directory(root.path(), &job(), &task());
-        let mut all = vec![];
-        files(&directory.join("data"), &mut all);
         let mut refused = 0;
-        for file in all {
+        for file in files(&directory.join("data")) {
             let whole = fs::read(&file).unwrap();
-            let used = whole.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let used = used(&whole);
             if used < 1024 {
                 continue;
             }
@@ -165,7 +102,7 @@ fn case_51_a_damaged_table_is_an_error_and_never_the_end_of_a_scan() {
             // Everything as it was, but for this one file: opening and closing writes, too.
             let copy = TempDir::new().unwrap();
             copy_with(root.path(), copy.path(), &file, &damaged);
-            if let Err(error) = read_all(&small(backend, &copy)) {
+            if let Err(error) = read_all(&small(backend, copy.path())) {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{backend} {}: {error:?}", file.display());
                 refused += 1;
             }
@@ -175,15 +112,12 @@ fn case_51_a_damaged_table_is_an_error_and_never_the_end_of_a_scan() {
 }
 
 fn copy_with(from: &Path, to: &Path, changed: &Path, bytes: &[u8]) {
-    let mut all = vec![];
-    files(from, &mut all);
-    for file in all {
+    for file in files(from) {
         let target = to.join(file.strip_prefix(from).unwrap());
-        fs::create_dir_all(target.parent().unwrap()).unwrap();
         if file == changed {
-            fs::write(target, bytes).unwrap();
+            write_sparse(&target, bytes);
         } else {
-            fs::copy(&file, target).unwrap();
+            write_sparse(&target, &fs::read(&file).unwrap());
         }
     }
 }
@@ -219,9 +153,7 @@ fn case_53_an_abrupt_stop_or_damage_never_panics_and_never_empties_a_store() {
     for backend in on_disk() {
         let root = TempDir::new().unwrap();
         epoch_20(&StoreOptions::new(backend, root.path()));
-        let mut all = vec![];
-        files(root.path(), &mut all);
-        for file in all {
+        for file in files(root.path()) {
             let whole = fs::read(&file).unwrap();
             let cut = &whole[..whole.len().saturating_sub(100)];
             for (what, bytes) in [("emptied", Some(&[][..])), ("cut", Some(cut)), ("removed", None)] {
@@ -261,7 +193,7 @@ fn case_55_a_window_fetch_finds_the_rows_that_memory_finds() {
     const TIME: i64 = 1_664_000_000_123;
     for backend in available() {
         let root = TempDir::new().unwrap();
-        let mut store = small(backend, &root).open(&job(), &task()).unwrap();
+        let mut store = small(backend, root.path()).open(&job(), &task()).unwrap();
         let mut delta = Delta::default();
         delta.put(&row(b"k", TIME), b"v");
         for neighbour in [&b"k\0"[..], b"kk", b""] {
@@ -282,7 +214,7 @@ fn case_55_a_window_fetch_finds_the_rows_that_memory_finds() {
 fn case_55_random_windows_equal_a_map_on_every_backend() {
     for backend in available() {
         let root = TempDir::new().unwrap();
-        let options = small(backend, &root);
+        let options = small(backend, root.path());
         // One store for all lists: each works under its own prefix, and opening stores is the slow part.
         let store = RefCell::new((options.open(&job(), &task()).unwrap(), 0));
         let time = || prop_oneof![-3i64..4, Just(i64::MIN), Just(i64::MAX), Just(1i64 << 32)];
@@ -293,7 +225,7 @@ fn case_55_random_windows_equal_a_map_on_every_backend() {
         proptest!(config, |(rows in list, key in name(), a in time(), b in time())| {
             let (store, epoch) = &mut *store.borrow_mut();
             *epoch += 1;
-            let mut map = BTreeMap::new();
+            let mut map = BTreeSet::new();
             let mut delta = Delta::default();
             // The rows of the last list go first.
             for (key, _) in scan(&**store, KeyRange::all(), Order::Ascending).unwrap() {
@@ -301,7 +233,7 @@ fn case_55_random_windows_equal_a_map_on_every_backend() {
             }
             for (key, time, put) in rows {
                 if put {
-                    map.insert((key, time), ());
+                    map.insert((key, time));
                     delta.put(&row(key, time), b"v");
                 } else {
                     map.remove(&(key, time));
@@ -309,7 +241,7 @@ fn case_55_random_windows_equal_a_map_on_every_backend() {
                 }
             }
             store.commit(&delta, &point(*epoch)).unwrap();
-            let want = map.keys().filter(|(own, time)| *own == key && (a..=b).contains(time)).count();
+            let want = map.iter().filter(|(own, time)| *own == key && (a..=b).contains(time)).count();
             prop_assert_eq!(fetch(&**store, key, a, b), want);
         });
     }

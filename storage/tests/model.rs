@@ -3,15 +3,17 @@
 //! A crash is a copy of the directory while the store is open, opened instead of the original: what the end of the
 //! process would leave. A store that is not crash-consistent must refuse the copy, and starts over.
 
-use onceflow_storage::{Backend, Cursor, KeyRange, MemoryBudget, Order, Overlay, StoreFactory, StoreOptions};
-use onceflow_types::{
-    CommitPoint, Epoch, ErrorKind, Generation, Incarnation, Name, Nonce, Offset, Offsets, TaskId, Timestamp,
-};
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{copy_directory, job, point, small, task};
+use onceflow_storage::{Backend, Cursor, KeyRange, Order, Overlay, ReadStore, StoreFactory, StoreOptions};
+use onceflow_types::ErrorKind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -62,41 +64,11 @@ struct Subject {
     epoch: u64,
 }
 
-fn job() -> Name {
-    Name::job("model").unwrap()
-}
-
-fn task() -> TaskId {
-    TaskId { subtopology: Name::new("subject").unwrap(), broker: "broker-a".into(), queue: 0 }
-}
-
-fn point(epoch: u64) -> CommitPoint {
-    CommitPoint {
-        incarnation: Incarnation::new(1),
-        generation: Generation::new(0),
-        nonce: Nonce::new(1),
-        epoch: Epoch::new(epoch),
-        offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
-        clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
-        tails: Offsets::default(),
-        published_through: Epoch::ZERO,
-        commit_offset: Offset::new(epoch),
-        commit_checksum: 0,
-        unpublished: vec![],
-        journal_next: Offset::new(epoch + 1),
-    }
-}
-
 impl Subject {
-    fn new(backend: Backend, small: bool) -> Subject {
+    fn new(backend: Backend, small_buffers: bool) -> Subject {
         let root = TempDir::new().unwrap();
-        let mut options = StoreOptions::new(backend, root.path().join("0"));
-        if small {
-            options.memory =
-                MemoryBudget { write_buffer_bytes: MemoryBudget::BYTES_MIN, cache_bytes: MemoryBudget::BYTES_MIN };
-        }
+        let place = root.path().join("0");
+        let options = if small_buffers { small(backend, &place) } else { StoreOptions::new(backend, place) };
         let mut subject =
             Subject { options, root, crashes: 0, overlay: None, committed: Map::new(), current: Map::new(), epoch: 0 };
         subject.open();
@@ -187,7 +159,6 @@ impl Subject {
     }
 
     fn check_get(&mut self, key: &[u8]) {
-        use onceflow_storage::ReadStore as _;
         let mut value = b"left over".to_vec();
         let found = self.overlay().get(key, &mut value).unwrap();
         assert_eq!(found.then_some(&value), self.current.get(key), "get {key:?}");
@@ -195,7 +166,6 @@ impl Subject {
     }
 
     fn check_scan(&mut self, range: &KeyRange<'_>, up: bool) {
-        use onceflow_storage::ReadStore as _;
         let order = if up { Order::Ascending } else { Order::Descending };
         let overlay = self.overlay.as_ref().unwrap();
         let mut cursor: Box<dyn Cursor + '_> = overlay.scan(range.clone(), order).unwrap();
@@ -207,25 +177,6 @@ impl Subject {
             assert_eq!(cursor.next().unwrap(), Some((&key[..], &value[..])), "{range:?} {order:?}");
         }
         assert_eq!(cursor.next().unwrap(), None, "{range:?} {order:?}");
-    }
-}
-
-/// Copies all files; long ones without the zeros at their end.
-fn copy_directory(from: &Path, to: &PathBuf) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_directory(&entry.path(), &target);
-            continue;
-        }
-        // A compaction may remove a file while we copy; what refers to it was copied in a later state, or fails below.
-        let Ok(bytes) = fs::read(entry.path()) else { continue };
-        let blocks =
-            bytes.chunks(4096).rposition(|block| block.iter().any(|byte| *byte != 0)).map_or(0, |last| last + 1);
-        fs::write(&target, &bytes[..bytes.len().min(blocks * 4096)]).unwrap();
-        fs::OpenOptions::new().write(true).open(&target).unwrap().set_len(bytes.len() as u64).unwrap();
     }
 }
 

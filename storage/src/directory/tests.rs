@@ -1,3 +1,5 @@
+#![cfg(unix)]
+
 use super::*;
 use crate::contract::{Scratch, copy_directory};
 use onceflow_types::ErrorKind;

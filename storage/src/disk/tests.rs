@@ -19,10 +19,7 @@ struct Faulty {
 
 impl Faulty {
     fn fails(&self, how: &str) -> Result<()> {
-        match self.path.with_file_name(how).exists() {
-            true => Err(Error::corrupt(how)),
-            false => Ok(()),
-        }
+        if self.path.with_file_name(how).exists() { Err(Error::corrupt(how)) } else { Ok(()) }
     }
 }
 

@@ -1,0 +1,105 @@
+//! What the tests of the backends share.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
+
+use onceflow_storage::{Backend, KeyRange, MemoryBudget, Order, StateStore, StoreOptions};
+use onceflow_types::{
+    CommitPoint, Epoch, Generation, Incarnation, Name, Nonce, Offset, Offsets, Result, TaskId, Timestamp,
+};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub fn job() -> Name {
+    Name::job("tests").unwrap()
+}
+
+pub fn task() -> TaskId {
+    TaskId { subtopology: Name::new("subject").unwrap(), broker: "broker-a".into(), queue: 0 }
+}
+
+pub fn point(epoch: u64) -> CommitPoint {
+    CommitPoint {
+        incarnation: Incarnation::new(1),
+        generation: Generation::new(0),
+        nonce: Nonce::new(1),
+        epoch: Epoch::new(epoch),
+        offsets: Offsets::default(),
+        watermarks: BTreeMap::new(),
+        clock: Timestamp::from_millis(0),
+        channels: BTreeMap::new(),
+        tails: Offsets::default(),
+        published_through: Epoch::ZERO,
+        commit_offset: Offset::new(epoch),
+        commit_checksum: 0,
+        unpublished: vec![],
+        journal_next: Offset::new(epoch + 1),
+    }
+}
+
+/// Options with the smallest buffers, so that tables are written and merged early.
+pub fn small(backend: Backend, root: &Path) -> StoreOptions {
+    let mut options = StoreOptions::new(backend, root);
+    options.memory = MemoryBudget { write_buffer_bytes: MemoryBudget::BYTES_MIN, cache_bytes: MemoryBudget::BYTES_MIN };
+    options
+}
+
+pub fn available() -> impl Iterator<Item = Backend> {
+    Backend::ALL.into_iter().filter(|backend| backend.is_available())
+}
+
+pub fn on_disk() -> impl Iterator<Item = Backend> {
+    available().filter(|backend| *backend != Backend::Memory)
+}
+
+pub fn epoch_of(store: &dyn StateStore) -> u64 {
+    store.commit_point().unwrap().map_or(0, |point| point.epoch.get())
+}
+
+pub fn scan(store: &dyn StateStore, range: KeyRange<'_>, order: Order) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut cursor = store.scan(range, order)?;
+    let mut found = vec![];
+    while let Some((key, value)) = cursor.next()? {
+        found.push((key.to_vec(), value.to_vec()));
+    }
+    Ok(found)
+}
+
+/// All files below a path, in order.
+pub fn files(path: &Path) -> Vec<PathBuf> {
+    let mut found = vec![];
+    for entry in fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}
+
+/// How many bytes there are before the zeros at the end.
+pub fn used(bytes: &[u8]) -> usize {
+    const BLOCK: usize = 4096;
+    // Whole blocks first: comparing slices is quick also without optimisation.
+    let last = bytes.chunks(BLOCK).rposition(|block| Some(block) != [0; BLOCK].get(..block.len())).unwrap_or(0);
+    let part = &bytes[last * BLOCK..bytes.len().min((last + 1) * BLOCK)];
+    part.iter().rposition(|byte| *byte != 0).map_or(0, |byte| last * BLOCK + byte + 1)
+}
+
+/// Copies a directory as it is: what the end of the process would leave. Files keep the zeros at their end as a hole.
+pub fn copy_directory(from: &Path, to: &Path) {
+    for file in files(from) {
+        // A merge may remove a file while we copy.
+        let Ok(bytes) = fs::read(&file) else { continue };
+        write_sparse(&to.join(file.strip_prefix(from).unwrap()), &bytes);
+    }
+}
+
+pub fn write_sparse(target: &Path, bytes: &[u8]) {
+    fs::create_dir_all(target.parent().unwrap()).unwrap();
+    fs::write(target, &bytes[..used(bytes)]).unwrap();
+    fs::OpenOptions::new().write(true).open(target).unwrap().set_len(bytes.len() as u64).unwrap();
+}
