@@ -63,7 +63,8 @@ mod text;
 pub use body::{BODY_BYTES_MAX, EpochBody, INLINE_BYTES_MAX, ListedHalf, OutboxBatch, split};
 pub use check_back::{Answer, CheckBackView, verdict};
 pub use coordinator::{
-    Action, Changes, CommitPermit, Coordinator, Event, Opening, PART_BYTES_MAX, REPLAY_HELD_BYTES_MAX, ReadRecord, Sealed,
+    Action, Changes, CommitPermit, Coordinator, Event, Opening, PART_BYTES_MAX, REPLAY_HELD_BYTES_MAX, ReadRecord,
+    Sealed,
 };
 pub use dedup::{Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, HELD_MAX_DEFAULT, Start};
 pub use fold::{Committed, Fold, Folded, Void};

@@ -50,7 +50,7 @@ fn record(fold: &Fold, op: Op, journal: &[Vec<u8>]) -> JournalRecord {
     match op.kind {
         4 | 5 => JournalRecord::Claim(Claim {
             incarnation,
-            nonce: Nonce::new(1 + fold.next().get() as u128 * u128::from(fold.generation().is_some())),
+            nonce: Nonce::new(1 + u128::from(fold.next().get()) * u128::from(fold.generation().is_some())),
             replaces: fold.generation().map(|_| generation),
             owner: Owner::default(),
             topology_hash: 0,
@@ -63,11 +63,11 @@ fn record(fold: &Fold, op: Op, journal: &[Vec<u8>]) -> JournalRecord {
             parts: 2,
             bytes: vec![op.detail % 2],
         }),
-        10 => JournalRecord::Release(Release {
-            incarnation,
-            generation,
-            epoch: Epoch::new(fold.epoch().get() + u64::from(op.epoch) - u64::from(op.epoch > 0)),
-        }),
+        // Mostly the last epoch, which a Release names; `op.epoch` speaks of the next one.
+        10 => {
+            let epoch = Epoch::new((fold.epoch().get() + u64::from(op.epoch)).saturating_sub(1));
+            JournalRecord::Release(Release { incarnation, generation, epoch })
+        }
         _ => JournalRecord::Commit(Box::new(Commit {
             incarnation,
             generation,
