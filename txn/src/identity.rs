@@ -24,8 +24,9 @@
 //! A checksum keeps damage out, not malice: whoever may write to a topic can forge an identity. Readers compare the job
 //! ([`Identity::is_of`]) and take nothing else from messages of strangers.
 
-use crate::text::{decimal, hex, push_decimal, push_escaped, push_hex, unescaped};
-use onceflow_types::wire::{Decoder, Encode, checksum, checksum_append};
+use crate::IdentityWriter;
+use crate::text::{decimal, hex, unescaped};
+use onceflow_types::wire::{Decoder, Encode, checksum};
 use onceflow_types::{
     BROKER_BYTES_MAX, Epoch, Error, Generation, Incarnation, JOB_ID_BYTES_MAX, NAME_BYTES_MAX, Name, Offset, Partition,
     Result, Sequence, TOPIC_BYTES_MAX, TaskId, decode_partition, encode_partition,
@@ -37,8 +38,8 @@ pub const IDENTITY_PROPERTY: &str = "ONCEFLOW";
 /// The highest sequence of a channel: more than any channel reaches, and far from overflow.
 pub const SEQUENCE_MAX: Sequence = Sequence::new(1 << 62);
 
-const IDENTITY_VERSION: u64 = 1;
-const CRC_DIGITS: usize = 8;
+pub(crate) const IDENTITY_VERSION: u64 = 1;
+pub(crate) const CRC_DIGITS: usize = 8;
 
 /// The identity of one output message.
 ///
@@ -161,7 +162,7 @@ impl Identity {
         if identity.plausible() { Ok(identity) } else { Err(Error::corrupt("identity contradicts itself")) }
     }
 
-    fn plausible(&self) -> bool {
+    pub(crate) fn plausible(&self) -> bool {
         self.floor <= self.sequence && self.sequence <= SEQUENCE_MAX
     }
 }
@@ -249,114 +250,4 @@ fn parse_source(fields: &mut Fields<'_>) -> Result<Option<Partition>> {
         return Err(Error::corrupt("name is too long"));
     }
     Ok(Some(Partition::new(&*topic, &*broker, queue)))
-}
-
-/// Writes the identities of one channel in one epoch: what they share is rendered once, and a message costs its
-/// sequence, its source offset and the checksum of those; nothing is allocated once the caller's buffer has grown.
-///
-/// ```
-/// use onceflow_txn::{Identity, IdentityWriter};
-/// # use onceflow_types::{Epoch, Generation, Incarnation, Name, Offset, Partition, Sequence, TaskId};
-/// # let template = Identity {
-/// #     job: Name::job("fraud")?, incarnation: Incarnation::new(9),
-/// #     task: TaskId { subtopology: Name::new("score")?, broker: "broker-a".into(), queue: 3 },
-/// #     generation: Generation::new(12), epoch: Epoch::new(5), sink: Name::new("alerts")?,
-/// #     sequence: Sequence::new(40), floor: Sequence::new(38), source: None,
-/// # };
-/// let mut writer = IdentityWriter::of(&template);
-/// let queue = Partition::new("payments", "broker-a", 3);
-/// let mut value = Vec::new();
-/// writer.append(Sequence::new(41), Some((&queue, Offset::new(7))), &mut value);
-/// let read = Identity::from_property(&value)?;
-/// assert_eq!(read.sequence, Sequence::new(41));
-/// assert_eq!(read.source, Some((queue, Offset::new(7))));
-/// # Ok::<(), onceflow_types::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct IdentityWriter {
-    floor: Sequence,
-    /// Up to the floor, then the source that was written last.
-    prefix: Vec<u8>,
-    /// How much of it stays when the source changes.
-    constant_len: usize,
-    /// The checksum of the constant part, and of the whole prefix.
-    constant_sum: u32,
-    prefix_sum: u32,
-    source: Option<Partition>,
-}
-
-impl IdentityWriter {
-    /// Renders what all messages with the fields of `template` share; its `sequence` and `source` are not looked at.
-    pub fn of(template: &Identity) -> Self {
-        let mut prefix = Vec::with_capacity(192);
-        push_decimal(&mut prefix, IDENTITY_VERSION);
-        prefix.push(b';');
-        push_escaped(&mut prefix, template.job.as_str());
-        prefix.push(b';');
-        push_hex(&mut prefix, &template.incarnation.get().to_be_bytes());
-        prefix.push(b';');
-        push_escaped(&mut prefix, template.task.subtopology.as_str());
-        prefix.push(b';');
-        push_escaped(&mut prefix, &template.task.broker);
-        for number in [template.task.queue.into(), template.generation.get(), template.epoch.get()] {
-            prefix.push(b';');
-            push_decimal(&mut prefix, number);
-        }
-        prefix.push(b';');
-        push_escaped(&mut prefix, template.sink.as_str());
-        prefix.push(b';');
-        push_decimal(&mut prefix, template.floor.get());
-        prefix.push(b';');
-        let mut writer = IdentityWriter {
-            floor: template.floor,
-            constant_len: prefix.len(),
-            constant_sum: checksum(&prefix),
-            prefix_sum: 0,
-            source: None,
-            prefix,
-        };
-        writer.render_source(None);
-        writer
-    }
-
-    /// Appends the property's value for one message. Fastest when the source stays the same.
-    ///
-    /// # Panics
-    /// When `sequence` is below the floor or above [`SEQUENCE_MAX`].
-    pub fn append(&mut self, sequence: Sequence, source: Option<(&Partition, Offset)>, to: &mut Vec<u8>) {
-        assert!(self.floor <= sequence && sequence <= SEQUENCE_MAX, "a sequence out of range");
-        let partition = source.map(|(partition, _)| partition);
-        if self.source.as_ref() != partition {
-            self.render_source(partition);
-        }
-        to.extend_from_slice(&self.prefix);
-        let varying = to.len();
-        push_decimal(to, sequence.get());
-        to.push(b';');
-        match source {
-            Some((_, offset)) => push_decimal(to, offset.get()),
-            None => to.push(b'-'),
-        }
-        to.push(b';');
-        let sum = checksum_append(self.prefix_sum, to.get(varying..).unwrap_or_default());
-        push_hex(to, &sum.to_be_bytes());
-    }
-
-    fn render_source(&mut self, source: Option<&Partition>) {
-        self.prefix.truncate(self.constant_len);
-        match source {
-            Some(partition) => {
-                push_escaped(&mut self.prefix, &partition.topic);
-                self.prefix.push(b';');
-                push_escaped(&mut self.prefix, &partition.broker);
-                self.prefix.push(b';');
-                push_decimal(&mut self.prefix, partition.queue.into());
-            }
-            None => self.prefix.extend_from_slice(b"-;-;-"),
-        }
-        self.prefix.push(b';');
-        let source_part = self.prefix.get(self.constant_len..).unwrap_or_default();
-        self.prefix_sum = checksum_append(self.constant_sum, source_part);
-        self.source = source.cloned();
-    }
 }

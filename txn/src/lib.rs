@@ -36,28 +36,30 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `record` | [`JournalRecord`] and its bytes: [`Claim`], [`DeltaPart`], [`Commit`], [`Snapshot`], [`Release`]; [`decode`] |
-//! | `body` | [`EpochBody`]: changes, half handles and outbox of one epoch; [`split`] into parts |
-//! | `fold` | [`Fold`]: which records are valid, and what they say |
+//! | [`record`] | [`JournalRecord`] and its bytes: [`Claim`], [`DeltaPart`], [`Commit`], [`Snapshot`], [`Release`]; [`decode`] |
+//! | [`body`] | [`EpochBody`]: changes, half handles and outbox of one epoch; [`split`] into parts |
+//! | [`fold`] | [`Fold`]: which records are valid, and what they say |
 //! | `parts` | Deltas on their way to their Commit; [`recover_body`] reads an epoch again |
-//! | `coordinator` | [`Coordinator`]: opening, S2 to S4 and Release of one owner |
-//! | `publisher` | [`Publisher`]: S5, when may which output be made visible |
-//! | `identity` | [`Identity`] of a message, as a property; [`IdentityWriter`] |
-//! | `frame` | [`Frame`]: many records in one message |
-//! | `check_back` | [`verdict`]: Rollback or Unknown |
-//! | `dedup` | [`DedupReader`]: each message once, in order |
+//! | [`coordinator`] | [`Coordinator`]: opening, S2 to S4 and Release of one owner |
+//! | [`publisher`] | [`Publisher`]: S5, when may which output be made visible |
+//! | [`identity`] | [`Identity`] of a message, as a property |
+//! | `identity_text` | [`IdentityWriter`], [`IdentityReader`]: many of them in a row |
+//! | [`frame`] | [`Frame`]: many records in one message |
+//! | [`check_back`] | [`verdict`]: Rollback or Unknown |
+//! | [`dedup`] | [`DedupReader`]: each message once, in order |
 
-mod body;
-mod check_back;
-mod coordinator;
-mod dedup;
-mod fold;
-mod frame;
-mod identity;
+pub mod body;
+pub mod check_back;
+pub mod coordinator;
+pub mod dedup;
+pub mod fold;
+pub mod frame;
+pub mod identity;
+mod identity_text;
 mod lz4;
 mod parts;
-mod publisher;
-mod record;
+pub mod publisher;
+pub mod record;
 mod text;
 
 pub use body::{BODY_BYTES_MAX, EpochBody, INLINE_BYTES_MAX, ListedHalf, OutboxBatch, split};
@@ -69,7 +71,8 @@ pub use coordinator::{
 pub use dedup::{Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, HELD_MAX_DEFAULT, Start};
 pub use fold::{Committed, Fold, Folded, Void};
 pub use frame::{FRAME_MAGIC, Frame};
-pub use identity::{IDENTITY_PROPERTY, Identity, IdentityWriter, SEQUENCE_MAX};
+pub use identity::{IDENTITY_PROPERTY, Identity, SEQUENCE_MAX};
+pub use identity_text::{IdentityReader, IdentityWriter};
 pub use parts::recover_body;
 pub use publisher::{Item, ItemId, LinkId, PublishPlan, Publisher, Step, Work};
 pub use record::{

@@ -131,6 +131,35 @@ proptest! {
         }
     }
 
+    /// Texts of two channels, some of them damaged or forged, one after the other.
+    #[test]
+    fn a_reader_reads_what_each_text_says(
+        channels in (identity(), identity()),
+        messages in vec((any::<bool>(), 0..40u64, 0..40u64, any::<prop::sample::Index>(), 0..6u8, any::<u8>()), 1..20),
+    ) {
+        let mut reader = IdentityReader::default();
+        for (first, sequence, offset, at, change, byte) in messages {
+            let channel = if first { &channels.0 } else { &channels.1 };
+            let source = channel.source.clone().map(|(partition, _)| (partition, Offset::new(offset)));
+            let (sequence, floor) = (Sequence::new(20 + sequence), Sequence::new(20));
+            let mut text = Identity { sequence, floor, source, ..channel.clone() }.to_property().into_bytes();
+            let at = at.index(text.len());
+            if change < 2 {
+                text[at] = byte;
+            }
+            if change == 0 {
+                text.truncate(text.len() - 8);
+                let sum = format!("{:08x}", checksum(&text));
+                text.extend(sum.bytes());
+            }
+            match (reader.read(&text), Identity::from_property(&text)) {
+                (Ok(read), Ok(expected)) => prop_assert_eq!(read, &expected),
+                (Err(read), Err(expected)) => prop_assert_eq!(read.kind(), expected.kind()),
+                (read, expected) => prop_assert!(false, "{:?} {:?}", read.is_ok(), expected.is_ok()),
+            }
+        }
+    }
+
     #[test]
     fn frames_survive(
         identity in identity(), time: i64, records: u32, messages in vec(0u8..3, 0..500), compress: bool,
