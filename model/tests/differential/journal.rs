@@ -107,6 +107,11 @@ fn only_its_parts_are_missing(before: &world::Fold, record: &Rec, bounds: &Bound
     generation == before.generation && epoch == before.epoch + 1 && !before.released && !complete
 }
 
+/// A record of the journal as it is read.
+pub(crate) fn decoded(bytes: &[u8]) -> Decoded {
+    decode(bytes).unwrap()
+}
+
 fn nonce(model: u64) -> u128 {
     100 + u128::from(model)
 }

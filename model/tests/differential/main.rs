@@ -8,6 +8,7 @@
 #![allow(clippy::trivially_copy_pass_by_ref, reason = "records are passed as the model passes them")]
 
 mod journal;
+mod owner;
 mod queue;
 mod walks;
 
