@@ -34,13 +34,16 @@ mod graph;
 mod keyed_stream;
 mod placement;
 mod plan;
+mod running;
 mod sink_builder;
+mod stateful;
 mod stream;
 
 pub use builder::{Source, StreamBuilder};
-pub use keyed_stream::{KeyedStream, Repartitioned, Running};
+pub use keyed_stream::KeyedStream;
 pub use placement::{Placement, Scattered, Together};
 pub use plan::{Delivery, SinkPlan, SourcePlan, StartPolicy, Subtopology, Topology};
+pub use running::{Repartitioned, Running};
 pub use sink_builder::SinkBuilder;
 pub use stream::{Fallible, Stream};
 
