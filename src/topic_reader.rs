@@ -112,10 +112,20 @@ impl TopicReader {
     /// `DataLoss` when a message that was there is gone; `Retry` when the log cannot be reached.
     pub async fn read_to_end(&mut self) -> Result<Vec<OutputRecord>> {
         let mut records = vec![];
-        for index in 0..self.queues.len() {
-            self.read_queue(index, &mut records).await?;
-        }
+        self.for_each(|record| records.push(record)).await?;
         Ok(records)
+    }
+
+    /// Hands everything up to the ends of the queues as they are now to `take`, queue by queue; for topics that do not
+    /// fit into memory. Not cancel safe.
+    ///
+    /// # Errors
+    /// As [`read_to_end`](Self::read_to_end).
+    pub async fn for_each(&mut self, mut take: impl FnMut(OutputRecord)) -> Result<()> {
+        for index in 0..self.queues.len() {
+            self.read_queue(index, &mut take).await?;
+        }
+        Ok(())
     }
 
     /// What the reader met so far.
@@ -128,7 +138,7 @@ impl TopicReader {
         self.dedup.held()
     }
 
-    async fn read_queue(&mut self, index: usize, records: &mut Vec<OutputRecord>) -> Result<()> {
+    async fn read_queue(&mut self, index: usize, take: &mut impl FnMut(OutputRecord)) -> Result<()> {
         let Some((partition, from)) = self.queues.get(index).cloned() else { return Ok(()) };
         let asked_at = SystemClock.now();
         let end = self.log.offsets(&partition).await?.next;
@@ -143,13 +153,16 @@ impl TopicReader {
             for record in batch.iter() {
                 self.accept(&partition, record, &mut turn)?;
             }
+            for message in turn.drain(..) {
+                message.unpack(take)?;
+            }
             next = batch.next_offset().unwrap_or(next);
             if let Some(queue) = self.queues.get_mut(index) {
                 queue.1 = next;
             }
         }
         self.dedup.pass_gaps(&partition, asked_at, &mut turn);
-        turn.iter().try_for_each(|message| message.unpack(records))
+        turn.iter().try_for_each(|message| message.unpack(take))
     }
 
     fn accept(&mut self, partition: &Partition, record: RecordRef<'_>, turn: &mut Vec<Message>) -> Result<()> {
@@ -179,18 +192,19 @@ impl TopicReader {
 }
 
 impl Message {
-    fn unpack(&self, records: &mut Vec<OutputRecord>) -> Result<()> {
+    fn unpack(&self, take: &mut impl FnMut(OutputRecord)) -> Result<()> {
         if !Frame::is_frame(&self.body) {
-            records.push(self.record(self.born, self.properties.clone(), self.body.clone()));
+            take(self.record(self.born, self.properties.clone(), self.body.clone()));
             return Ok(());
         }
         let frame = Frame::decode(&self.body, INFLATED_BYTES_MAX)?;
         let mut scratch = vec![];
-        for message in MessageIter::new(frame.messages(&mut scratch)?) {
+        let messages = Bytes::copy_from_slice(frame.messages(&mut scratch)?);
+        for message in MessageIter::new(&messages) {
             let message = message?;
             let time = frame.base_time.saturating_add(i64::from(message.flag));
-            let copy = Bytes::copy_from_slice;
-            records.push(self.record(time, copy(message.properties), copy(message.body)));
+            let share = |part: &[u8]| if part.is_empty() { Bytes::new() } else { messages.slice_ref(part) };
+            take(self.record(time, share(message.properties), share(message.body)));
         }
         Ok(())
     }

@@ -1,0 +1,193 @@
+//! The common work's input, output and checksum (`docs/benchmarks.md`, section "The work").
+
+use onceflow::codec::{Decode, Encode};
+use onceflow::types::{Error, Result, Timestamp};
+use serde::{Deserialize, Serialize};
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// The event time of record 0, in milliseconds.
+const TIME_START: i64 = 1_700_000_000_000;
+/// Bytes of an input record.
+pub const INPUT_BYTES: usize = 100;
+/// The queues of the input topic; a key's records are all in one.
+pub const QUEUES: u32 = 4;
+
+/// SplitMix64's finaliser.
+fn mix(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Maps the high half of a hash onto `0..n`.
+fn scale(hash: u64, n: u64) -> u64 {
+    ((hash >> 32) * n) >> 32
+}
+
+/// The deterministic input: uniform keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Generator {
+    pub seed: u64,
+    pub keys: u64,
+}
+
+impl Generator {
+    fn draw(self, record: u64, number: u64) -> u64 {
+        mix(self.seed.wrapping_add((record * 8 + number + 1).wrapping_mul(GOLDEN)))
+    }
+
+    pub fn key(self, record: u64) -> u64 {
+        scale(self.draw(record, 0), self.keys)
+    }
+
+    pub fn amount(self, record: u64) -> u64 {
+        1 + scale(self.draw(record, 1), 100_000)
+    }
+
+    fn time(self, record: u64) -> i64 {
+        let hash = self.draw(record, 2);
+        let late = if scale(hash, 100) == 0 { 1 + (((hash & 0xFFFF_FFFF) * 2_000) >> 32) } else { 0 };
+        TIME_START + (record / 10) as i64 - late as i64
+    }
+
+    /// Record `record`, 100 bytes, little-endian: seq, event time, amount, ingest time (0), key, filler.
+    pub fn record(self, record: u64) -> [u8; INPUT_BYTES] {
+        let mut bytes = [0; INPUT_BYTES];
+        bytes[0..8].copy_from_slice(&record.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.time(record).to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.amount(record).to_le_bytes());
+        bytes[32..48].copy_from_slice(&key_bytes(self.key(record)));
+        let filler = self.draw(record, 3);
+        for (place, byte) in bytes[48..].iter_mut().enumerate() {
+            *byte = b'a' + ((filler >> place) & 15) as u8;
+        }
+        bytes
+    }
+}
+
+/// `c` and 15 decimal digits.
+fn key_bytes(mut key: u64) -> [u8; 16] {
+    let mut bytes = [b'c'; 16];
+    for byte in bytes[1..].iter_mut().rev() {
+        *byte = b'0' + (key % 10) as u8;
+        key /= 10;
+    }
+    bytes
+}
+
+fn key_number(bytes: &[u8]) -> u64 {
+    bytes[1..].iter().fold(0, |key, byte| key * 10 + u64::from(byte - b'0'))
+}
+
+/// An input record, decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Input {
+    pub seq: i64,
+    pub amount: i64,
+    pub ingest: i64,
+    pub key: [u8; 16],
+}
+
+/// Reads input records; allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct InputCodec;
+
+fn number_at(bytes: &[u8], place: usize) -> i64 {
+    i64::from_le_bytes(bytes[place..place + 8].try_into().expect("eight bytes"))
+}
+
+impl Decode<Input> for InputCodec {
+    fn decode(&self, bytes: &[u8]) -> Result<Input> {
+        if bytes.len() != INPUT_BYTES {
+            return Err(Error::record(format!("input record has another length: bytes={}", bytes.len())));
+        }
+        Ok(Input {
+            seq: number_at(bytes, 0),
+            amount: number_at(bytes, 16),
+            ingest: number_at(bytes, 24),
+            key: bytes[32..48].try_into().expect("sixteen bytes"),
+        })
+    }
+}
+
+/// The event time that an input record carries.
+pub fn event_time(bytes: &[u8]) -> Timestamp {
+    Timestamp::from_millis(number_at(bytes, 8))
+}
+
+/// W1: running count and sum per key, with the sequence and the largest ingest time of what was added.
+#[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
+pub struct Running {
+    pub seq: i64,
+    pub ingest: i64,
+    pub count: i64,
+    pub sum: i64,
+}
+
+/// Writes outputs: `a, ingest, c, d` and the key, 48 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputCodec;
+
+impl Encode<([u8; 16], Running)> for OutputCodec {
+    fn encode(&self, (key, running): &([u8; 16], Running), to: &mut Vec<u8>) -> Result<()> {
+        for number in [running.seq, running.ingest, running.count, running.sum] {
+            to.extend_from_slice(&number.to_le_bytes());
+        }
+        to.extend_from_slice(key);
+        Ok(())
+    }
+}
+
+/// The checksum over outputs, in any order.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Check {
+    pub count: u64,
+    pub sum: u64,
+}
+
+impl Check {
+    fn add(&mut self, a: i64, c: i64, d: i64, key: u64) {
+        let mut hash = mix((a as u64).wrapping_add(GOLDEN));
+        hash = mix(hash ^ c as u64);
+        hash = mix(hash ^ d as u64);
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(mix(hash ^ key));
+    }
+
+    /// Adds an output as it was written; one of another length makes the check fail.
+    pub fn add_output(&mut self, body: &[u8]) {
+        if body.len() == 48 {
+            self.add(number_at(body, 0), number_at(body, 16), number_at(body, 24), key_number(&body[32..48]));
+        }
+    }
+
+    /// What W1 must put out.
+    pub fn expected_w1(generator: Generator, records: u64) -> Check {
+        let mut check = Check::default();
+        let mut state = vec![(0i64, 0i64); generator.keys as usize];
+        for record in 0..records {
+            let key = generator.key(record);
+            let (count, sum) = &mut state[key as usize];
+            *count += 1;
+            *sum += generator.amount(record) as i64;
+            check.add(record as i64, *count, *sum, key);
+        }
+        check
+    }
+}
+
+/// Known checksums, from an independent implementation: `(records, count, sum)` at seed 42 and 10,000 keys.
+const KNOWN_W1: [(u64, u64, u64); 2] =
+    [(200_000, 200_000, 0xd525_cd70_0479_9fbb), (1_000_000, 1_000_000, 0x35a5_52d7_6c8f_6eba)];
+
+/// Compares the generator with what an independent implementation says.
+pub fn self_check() -> std::result::Result<(), String> {
+    let generator = Generator { seed: 42, keys: 10_000 };
+    for (records, count, sum) in KNOWN_W1 {
+        let check = Check::expected_w1(generator, records);
+        if check != (Check { count, sum }) {
+            return Err(format!("the generator is wrong: records={records} check={check:x?}"));
+        }
+    }
+    Ok(())
+}
