@@ -1,0 +1,253 @@
+//! A payment pipeline in a process of its own that can be killed, and the audit of what it left behind.
+//!
+//! The process is this test binary again, running the one test `the_pipeline_process`, which does nothing unless it is
+//! told by the environment what to run.
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::pedantic, clippy::indexing_slicing, reason = "a test helper")]
+
+use onceflow::codec::Json;
+use onceflow::log::{Log, ReadLimit};
+use onceflow::storage::{Backend, StoreFactory, StoreOptions};
+use onceflow::topology::{Delivery, StartPolicy, StreamBuilder, Topology};
+use onceflow::types::Name;
+use onceflow::{Config, Runtime, TopicReader};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ENV: &str = "ONCEFLOW_TEST_PIPELINE";
+
+/// What the pipeline process runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pipeline {
+    /// Tells the topics and the job of this run apart.
+    pub run: String,
+    /// `transactional`, `outbox` or `framed`.
+    pub delivery: String,
+    /// The state backend.
+    pub store: String,
+    /// Where log and state are.
+    pub directory: PathBuf,
+    /// A broker, else the embedded log.
+    pub name_server: Option<String>,
+    /// How long an epoch lasts, in ms.
+    pub epoch_ms: u64,
+    /// The publish lease, in ms.
+    pub lease_ms: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Payment {
+    id: u64,
+    card: String,
+    amount: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Total {
+    pub card: String,
+    pub count: u64,
+    pub sum: i64,
+}
+
+/// What the raw output topic held beside the reader view.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Audit {
+    pub payments: u64,
+    pub outputs: u64,
+    pub messages: u64,
+    pub raw_duplicates: u64,
+}
+
+impl Pipeline {
+    pub fn payments(&self) -> String {
+        format!("payments-{}", self.run)
+    }
+
+    pub fn totals(&self) -> String {
+        format!("totals-{}", self.run)
+    }
+
+    pub fn job(&self) -> Name {
+        Name::job(format!("job-{}", self.run)).unwrap()
+    }
+
+    fn topology(&self) -> Topology {
+        let delivery = match self.delivery.as_str() {
+            "transactional" => Delivery::Transactional,
+            "outbox" => Delivery::Outbox { framed: false },
+            _ => Delivery::Outbox { framed: true },
+        };
+        let builder = StreamBuilder::new(self.job().as_str()).unwrap();
+        builder
+            .source(&self.payments(), Json::<Payment>::new())
+            .start(StartPolicy::Earliest)
+            .key_by(|payment| payment.card.clone())
+            .repartition("by-card")
+            .queues(4)
+            .aggregate("totals", || (0u64, 0i64), |total, payment: &Payment| {
+                total.0 += 1;
+                total.1 += payment.amount;
+            })
+            .map(|card, (count, sum)| Total { card, count, sum })
+            .sink("totals-out", &self.totals(), Json::<Total>::new())
+            .key(|total: &Total| total.card.clone())
+            .delivery(delivery);
+        builder.build().unwrap()
+    }
+
+    pub async fn open_log(&self) -> Arc<dyn Log> {
+        let group = onceflow::topics::producer_group(&self.job());
+        match &self.name_server {
+            Some(address) => open_rocketmq(address, &group).await,
+            None => open_embedded(&self.directory, &group),
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            threads: 2,
+            epoch_time: Duration::from_millis(self.epoch_ms),
+            publish_lease: Duration::from_millis(self.lease_ms),
+            ..Config::default()
+        }
+    }
+
+    pub async fn start(&self, log: Arc<dyn Log>) -> Runtime {
+        let backend: Backend = self.store.parse().unwrap();
+        let stores: Arc<dyn StoreFactory> = Arc::new(StoreOptions::new(backend, self.directory.join("state")));
+        Runtime::builder(self.topology(), log, stores).config(self.config()).start().await.unwrap()
+    }
+
+    /// Starts the pipeline in a process of its own.
+    pub fn spawn(&self) -> Child {
+        let errors = std::fs::File::options().create(true).append(true).open(self.directory.join("pipeline.log"));
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_pipeline_process", "--nocapture"])
+            .env(ENV, serde_json::to_string(self).unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors.unwrap())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Kills the pipeline process as `kill -9` does.
+    pub fn kill(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Recomputes from the raw input what the reader view of the output must be, and compares. Panics when it is not.
+    pub async fn audit(&self, log: Arc<dyn Log>) -> Audit {
+        let mut amounts: BTreeMap<String, BTreeMap<u64, i64>> = BTreeMap::new();
+        let mut payments = 0;
+        for body in raw_bodies(&*log, &self.payments()).await {
+            let payment: Payment = serde_json::from_slice(&body).unwrap();
+            amounts.entry(payment.card).or_default().insert(payment.id, payment.amount);
+            payments += 1;
+        }
+        let mut seen: BTreeMap<String, Vec<Total>> = BTreeMap::new();
+        let mut reader = TopicReader::open(log, &self.totals(), self.job()).await.unwrap();
+        for record in reader.read_to_end().await.unwrap() {
+            let total: Total = serde_json::from_slice(&record.body).unwrap();
+            seen.entry(total.card.clone()).or_default().push(total);
+        }
+        assert_eq!(reader.held(), 0, "messages wait for one that never came");
+        assert_eq!(seen.keys().collect::<Vec<_>>(), amounts.keys().collect::<Vec<_>>(), "cards");
+        for (card, amounts) in &amounts {
+            let totals = &seen[card];
+            let counts: Vec<u64> = totals.iter().map(|total| total.count).collect();
+            assert_eq!(counts, (1..=amounts.len() as u64).collect::<Vec<_>>(), "{card}: once each, in order");
+            // Every step of the running sum is one payment of the card, each used once.
+            let mut steps: Vec<i64> = totals.windows(2).map(|pair| pair[1].sum - pair[0].sum).collect();
+            steps.push(totals[0].sum);
+            steps.sort_unstable();
+            let mut expected: Vec<i64> = amounts.values().copied().collect();
+            expected.sort_unstable();
+            assert_eq!(steps, expected, "{card}: amounts");
+        }
+        let counts = reader.counts();
+        assert_eq!(counts.foreign, 0);
+        Audit {
+            payments,
+            outputs: seen.values().map(|totals| totals.len() as u64).sum(),
+            messages: counts.messages,
+            raw_duplicates: counts.dedup.duplicates,
+        }
+    }
+}
+
+/// Every message body of a topic, as it lies there.
+pub async fn raw_bodies(log: &dyn Log, topic: &str) -> Vec<Vec<u8>> {
+    let mut bodies = vec![];
+    for partition in log.partitions(topic).await.unwrap() {
+        let range = log.offsets(&partition).await.unwrap();
+        let mut next = range.first;
+        while next < range.next {
+            let limit =
+                ReadLimit { records_max: 4_096, bytes_max: 4 << 20, wait_max: Duration::from_millis(100) };
+            let batch = log.read(&partition, next, limit).await.unwrap();
+            bodies.extend(batch.iter().map(|record| record.body().unwrap().to_vec()));
+            next = batch.next_offset().unwrap_or(next);
+        }
+    }
+    bodies
+}
+
+/// The body of the test `the_pipeline_process`: runs until it is killed, when it was started for that.
+pub fn pipeline_process() {
+    let Ok(text) = std::env::var(ENV) else { return };
+    let pipeline: Pipeline = serde_json::from_str(&text).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let log = pipeline.open_log().await;
+        let mut runtime = pipeline.start(log).await;
+        runtime.wait().await.unwrap();
+    });
+}
+
+/// Random numbers for places to kill at, from a printed seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(name: &str) -> Self {
+        let fixed = std::env::var("ONCEFLOW_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = fixed.unwrap_or_else(|| u64::from(std::process::id()) << 20 | u64::from(name.len() as u32));
+        eprintln!("{name}: ONCEFLOW_TEST_SEED={seed}");
+        Dice(seed)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+#[cfg(feature = "embedded")]
+fn open_embedded(directory: &Path, group: &str) -> Arc<dyn Log> {
+    use onceflow::log::embedded::{EmbeddedLog, EmbeddedOptions, Sync};
+    // A killed process loses nothing that the operating system has.
+    let options = EmbeddedOptions { group: group.into(), sync: Sync::Never, ..EmbeddedOptions::default() };
+    Arc::new(EmbeddedLog::open(directory.join("log"), options).unwrap())
+}
+
+#[cfg(not(feature = "embedded"))]
+fn open_embedded(_: &Path, _: &str) -> Arc<dyn Log> {
+    panic!("built without the embedded log")
+}
+
+#[cfg(feature = "rocketmq")]
+async fn open_rocketmq(address: &str, group: &str) -> Arc<dyn Log> {
+    use onceflow::log::rocketmq::{RocketLog, RocketOptions};
+    Arc::new(RocketLog::open(RocketOptions::new(address, group)).await.unwrap())
+}
+
+#[cfg(not(feature = "rocketmq"))]
+async fn open_rocketmq(_: &str, _: &str) -> Arc<dyn Log> {
+    panic!("built without the RocketMQ client")
+}
