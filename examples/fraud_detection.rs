@@ -13,7 +13,7 @@
 
 mod common;
 
-use common::input::{Input, queue_of};
+use common::input::Input;
 use common::{Ending, Options, Place, grouped};
 use onceflow::codec::Json;
 use onceflow::types::{Error, Result, Timestamp};
@@ -133,7 +133,7 @@ fn main() -> ExitCode {
 async fn run(options: Options) -> Result<Ending> {
     let place = Arc::new(Place::open("fraud_detection", JOB, &options).await?);
     place.create_topics(&[PAYMENTS, ALERTS, BAD_PAYMENTS]).await?;
-    let input = Input { topic: PAYMENTS, records: options.records.unwrap_or(200_000), record };
+    let input = Input { topic: PAYMENTS, records: options.records.unwrap_or(500_000), record };
     let topology = topology(options.delivery.into())?;
     match common::run::run(&place, topology, input, ALERTS).await? {
         Some(_) => verify(&place).await.map(Ending::Checked),
@@ -160,6 +160,12 @@ fn record(number: u64, queues: usize) -> (usize, Vec<u8>) {
     payment.time += week * DATA_TIME;
     let body = serde_json::to_vec(&payment).expect("texts and numbers have a json form");
     (queue_of(&payment.card, queues), body)
+}
+
+/// The queue of a key, as RocketMQ's `SelectMessageQueueByHash` chooses it: all records of a key in one queue, in order.
+fn queue_of(key: &str, queues: usize) -> usize {
+    let hash = key.bytes().fold(0i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+    hash.unsigned_abs() as usize % queues.max(1)
 }
 
 fn parse(row: &str) -> Option<Payment> {
@@ -217,25 +223,21 @@ async fn verify(place: &Place) -> Result<bool> {
 
 /// The alerts for all payments of a card, in order, straight from what the reasons say.
 fn expected_alerts(payments: &[Payment]) -> Vec<Alert> {
-    let mut alerts = vec![];
+    let (mut alerts, mut total) = (vec![], 0);
     for (count, payment) in payments.iter().enumerate() {
         let before = payments.get(..count).unwrap_or_default();
         let hour: Vec<u64> =
             before.iter().rev().take_while(|other| other.time > payment.time - HOUR).map(|other| other.cents).collect();
-        let (spent, total) = (hour.iter().sum::<u64>(), before.iter().map(|other| other.cents).sum::<u64>());
-        let (known, limit) = (count as u64 >= PAYMENTS_KNOWN, AVERAGE_FACTOR * total);
+        let (known, spent) = (count as u64, hour.iter().sum::<u64>());
+        let travelled = |last: &Payment| last.country != payment.country && payment.time - last.time < TRAVEL_TIME;
         let checks = [
-            (Reason::LargeAmount, known && payment.cents * count as u64 > limit),
-            (
-                Reason::ImpossibleTravel,
-                before
-                    .last()
-                    .is_some_and(|last| last.country != payment.country && payment.time - last.time < TRAVEL_TIME),
-            ),
+            (Reason::LargeAmount, known >= PAYMENTS_KNOWN && payment.cents * known > AVERAGE_FACTOR * total),
+            (Reason::ImpossibleTravel, before.last().is_some_and(travelled)),
             (Reason::ManyPayments, hour.len() + 1 == HOUR_PAYMENTS),
             (Reason::HighSpending, spent <= HOUR_CENTS && spent + payment.cents > HOUR_CENTS),
         ];
         let reasons: BTreeSet<Reason> = checks.iter().filter(|(_, found)| *found).map(|(reason, _)| *reason).collect();
+        total += payment.cents;
         if !reasons.is_empty() {
             alerts.push(Alert { payment: payment.id, card: payment.card.clone(), cents: payment.cents, reasons });
         }

@@ -99,9 +99,3 @@ impl Queue {
         Ok(())
     }
 }
-
-/// The queue of a key, as RocketMQ's `SelectMessageQueueByHash` chooses it: all records of a key in one queue, in order.
-pub fn queue_of(key: &str, queues: usize) -> usize {
-    let hash = key.bytes().fold(0i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
-    hash.unsigned_abs() as usize % queues.max(1)
-}

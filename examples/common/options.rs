@@ -22,7 +22,7 @@ pub struct Options {
     /// The state store: memory, fjall, rocksdb or sled; the last two are features
     #[arg(long, value_name = "STORE", default_value = "fjall")]
     pub store: String,
-    /// How the output reaches consumers
+    /// How the output reaches consumers; a job keeps the one it began with
     #[arg(long, value_enum, default_value_t = DeliveryWord::Transactional)]
     pub delivery: DeliveryWord,
     /// Input records in all; the data is repeated until there are so many

@@ -1,6 +1,7 @@
 //! The progress line.
 
 use super::grouped;
+use onceflow::topology::Subtopology;
 use onceflow::{Runtime, Topology};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write as _};
@@ -11,13 +12,12 @@ use tokio::time::Instant;
 pub struct Progress {
     input_topic: &'static str,
     records: u64,
-    /// The subtopologies that write the output.
+    /// The subtopologies that read the input, and those that write the output.
+    readers: BTreeSet<String>,
     writers: BTreeSet<String>,
     started: Instant,
     shown: Instant,
     redraw: bool,
-    /// Where the job was when this program first looked at it.
-    first: Option<u64>,
 }
 
 /// What a look at the job found.
@@ -25,6 +25,8 @@ pub struct Progress {
 pub struct Figures {
     /// Input records whose effects are committed, by this run and all before it.
     pub processed: u64,
+    /// Input records that this run has read.
+    pub read: u64,
     /// Output records of this run.
     pub output: u64,
     /// Epochs committed by this run.
@@ -33,26 +35,28 @@ pub struct Figures {
 
 impl Progress {
     pub fn new(topology: &Topology, input_topic: &'static str, output_topic: &str, records: u64) -> Progress {
-        let writes = topology.subtopologies.iter().filter(|part| part.sinks.iter().any(|s| &*s.topic == output_topic));
-        let writers = writes.map(|part| part.name.to_string()).collect();
+        let named = |wanted: &dyn Fn(&Subtopology) -> bool| {
+            topology.subtopologies.iter().filter(|part| wanted(part)).map(|part| part.name.to_string()).collect()
+        };
+        let readers = named(&|part| part.sources.iter().any(|source| &*source.topic == input_topic));
+        let writers = named(&|part| part.sinks.iter().any(|sink| &*sink.topic == output_topic));
         let (started, redraw) = (Instant::now(), std::io::stderr().is_terminal());
-        Progress { input_topic, records, writers, started, shown: started, redraw, first: None }
+        Progress { input_topic, records, readers, writers, started, shown: started, redraw }
     }
 
     /// What the job has done so far.
-    pub fn look(&mut self, runtime: &Runtime) -> Figures {
+    pub fn look(&self, runtime: &Runtime) -> Figures {
         let mut figures = Figures::default();
-        let status = runtime.status();
-        for (task, status) in &status {
+        for (task, status) in &runtime.status() {
             let of_input = status.offsets.iter().filter(|(partition, _)| &*partition.topic == self.input_topic);
             figures.processed += of_input.map(|(_, next)| next.get()).sum::<u64>();
             figures.epochs += status.protocol.epochs;
+            if self.readers.contains(task.subtopology.as_str()) {
+                figures.read += status.stages.records_in;
+            }
             if self.writers.contains(task.subtopology.as_str()) {
                 figures.output += status.stages.records_out;
             }
-        }
-        if self.first.is_none() && status.values().all(|task| task.generation.is_some()) {
-            self.first = Some(figures.processed);
         }
         figures
     }
@@ -83,8 +87,7 @@ impl Progress {
 
     /// Records a second of this run.
     pub fn rate(&self, figures: Figures) -> u64 {
-        let done = u128::from(figures.processed.saturating_sub(self.first.unwrap_or(figures.processed)));
-        u64::try_from(done * 1_000 / self.started.elapsed().as_millis().max(1)).unwrap_or(u64::MAX)
+        u64::try_from(u128::from(figures.read) * 1_000 / self.started.elapsed().as_millis().max(1)).unwrap_or(u64::MAX)
     }
 
     /// Takes the line away.
