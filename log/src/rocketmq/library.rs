@@ -1,0 +1,135 @@
+//! The objects of `rocketmq-client-rust`, behind a trait object: their types are so deep that naming them in a future's
+//! type makes every user of the log raise `recursion_limit`.
+
+use super::client::Route;
+use super::options::{Credentials, RocketOptions};
+use rocketmq_client_rust::{
+    AclClientRPCHook, ArcTransactionListener, ClientConfig, ClientError, ClientInstanceHandle, ClientRpcHook,
+    ClientRuntime, ClientRuntimeConfig, SessionCredentials, TelemetryHandle, TransactionMQProducer,
+};
+use rocketmq_runtime::ChildServiceContext;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// What the client will say.
+pub(super) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
+
+/// Brokers' names and master addresses, and the names of their clusters.
+pub(super) type Masters = (BTreeMap<Arc<str>, Arc<str>>, Vec<String>);
+
+/// What we need of the client library.
+pub(super) trait Library: Send + Sync {
+    /// Starts the part that asks the name server.
+    fn start(self: Arc<Self>) -> Answer<()>;
+    /// The brokers of all clusters.
+    fn masters(self: Arc<Self>) -> Answer<Masters>;
+    /// The queues of a topic, `None` when there is no such topic.
+    fn route(self: Arc<Self>, topic: String) -> Answer<Option<Route>>;
+    /// Starts a producer of the group with this listener; `clusters` are the names of the clusters it must know.
+    fn register(self: Arc<Self>, clusters: Vec<String>, listener: ArcTransactionListener) -> Answer<()>;
+    /// Stops all that was started.
+    fn stop(self: Arc<Self>) -> Answer<()>;
+}
+
+/// Builds the client's objects; sends nothing.
+pub(super) fn build(options: Arc<RocketOptions>, scope: ChildServiceContext) -> Result<Arc<dyn Library>, ClientError> {
+    let runtime = ClientRuntime::try_new(scope, ClientRuntimeConfig::default(), TelemetryHandle::noop())?;
+    let instance = ClientInstanceHandle::get_or_create(&runtime, 0, config_of(&options), hook(&options))?;
+    Ok(Arc::new(Client { options, runtime, instance, producer: Mutex::new(None) }))
+}
+
+struct Client {
+    options: Arc<RocketOptions>,
+    runtime: Arc<ClientRuntime>,
+    instance: ClientInstanceHandle,
+    producer: Mutex<Option<TransactionMQProducer>>,
+}
+
+impl Library for Client {
+    fn start(self: Arc<Self>) -> Answer<()> {
+        Box::pin(async move { self.instance.start().await })
+    }
+
+    fn masters(self: Arc<Self>) -> Answer<Masters> {
+        Box::pin(async move {
+            let cluster = self.instance.broker_cluster_info(millis(self.options.request_timeout)).await?;
+            let mut masters = BTreeMap::new();
+            for (name, broker) in cluster.broker_addr_table.unwrap_or_default() {
+                // Number 0 is the master; the others are slaves, which are never read.
+                if let Some(address) = broker.broker_addrs().get(&0) {
+                    masters.insert(Arc::from(name.as_str()), Arc::from(address.as_str()));
+                }
+            }
+            let clusters = cluster.cluster_addr_table.unwrap_or_default();
+            Ok((masters, clusters.keys().map(|name| name.as_str().to_owned()).collect()))
+        })
+    }
+
+    fn route(self: Arc<Self>, topic: String) -> Answer<Option<Route>> {
+        Box::pin(async move {
+            let route = self.instance.topic_route(&topic, millis(self.options.request_timeout)).await?;
+            let Some(route) = route else { return Ok(None) };
+            let mut queues = Route::new();
+            for data in route.queue_datas {
+                queues.insert(data.broker_name.as_str().into(), data.read_queue_nums.max(data.write_queue_nums));
+            }
+            Ok(Some(queues))
+        })
+    }
+
+    fn register(self: Arc<Self>, clusters: Vec<String>, listener: ArcTransactionListener) -> Answer<()> {
+        Box::pin(async move {
+            let options = &self.options;
+            // A cluster's name is a topic on all its brokers: by its route the client finds whom to send heartbeats.
+            let mut builder = TransactionMQProducer::builder(self.runtime.clone())
+                .client_config(config_of(options))
+                .producer_group(options.group.as_str())
+                .topics(clusters)
+                .check_request_hold_max(u32::try_from(options.check_backs_max).unwrap_or(u32::MAX));
+            if let Some(hook) = hook(options) {
+                builder = builder.rpc_hook(hook);
+            }
+            let mut producer = builder.build();
+            producer.set_transaction_listener_arc(listener);
+            producer.start().await?;
+            *self.producer.lock().await = Some(producer);
+            Ok(())
+        })
+    }
+
+    fn stop(self: Arc<Self>) -> Answer<()> {
+        Box::pin(async move {
+            let producer = self.producer.lock().await.take();
+            if let Some(mut producer) = producer {
+                producer.shutdown().await;
+            }
+            self.instance.shutdown_owned().await;
+            let report = self.runtime.shutdown().await;
+            if !report.is_healthy() {
+                tracing::debug!("rocketmq client did not stop cleanly");
+            }
+            Ok(())
+        })
+    }
+}
+
+fn millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn config_of(options: &RocketOptions) -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.set_namesrv_addr(options.name_server.as_str().into());
+    config.set_instance_name(options.instance.as_str().into());
+    config.set_vip_channel_enabled(false);
+    config
+}
+
+fn hook(options: &RocketOptions) -> Option<Arc<ClientRpcHook>> {
+    let Credentials { access_key, secret_key } = options.credentials.as_ref()?;
+    let credentials = SessionCredentials::with_keys(access_key.as_str(), secret_key.as_str());
+    Some(Arc::new(AclClientRPCHook::new(credentials)))
+}

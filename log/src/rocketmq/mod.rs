@@ -1,0 +1,300 @@
+//! Apache RocketMQ 5.x as a [`Log`].
+//!
+//! What it is: one handle for one producer group of one cluster. The name server, heartbeats and check-backs go through
+//! `rocketmq-client-rust`; appends, prepares, ends, reads and offsets go through connections of our own, because the
+//! client's handle makes one call at a time, hides which connection carried an answer, and skips what it cannot decode.
+//! What it is not: a consumer with a group and a rebalance. Queues are read by number and offset, always from the master.
+//!
+//! ```no_run
+//! use onceflow_log::rocketmq::{RocketLog, RocketOptions};
+//! use onceflow_log::{Log, MessageBatch};
+//!
+//! # async fn example() -> onceflow_types::Result<()> {
+//! let log = RocketLog::open(RocketOptions::new("127.0.0.1:9876", "payments-job")).await?;
+//! let queue = log.partitions("payments").await?.remove(0);
+//! let mut batch = MessageBatch::default();
+//! batch.push(b"KEYS\x01order-7\x02", b"{}")?;
+//! let acked = log.append(&queue, &batch).await?;
+//! println!("at {} over {:?}", acked.first, acked.link);
+//! log.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `options` | [`RocketOptions`], [`Credentials`] |
+//! | `client`, `library` | what the client library does for us |
+//! | `brokers`, `connection`, `frame`, `code` | brokers by name, pipelined connections, the remoting protocol |
+//! | `topics` | routes, creation, offsets |
+//! | `send` | appends, prepares, ends |
+//! | `pull`, `stored`, `inflate` | reads, the format of stored messages, capped inflation |
+//! | `check_back` | check-backs |
+
+mod brokers;
+mod check_back;
+mod client;
+mod code;
+mod connection;
+mod frame;
+mod inflate;
+mod library;
+mod options;
+mod pull;
+mod send;
+mod stored;
+mod topics;
+mod unique_key;
+
+pub use frame::RocketCounters;
+pub use inflate::INFLATED_BYTES_MAX;
+pub use options::{Credentials, RocketOptions};
+
+use crate::{
+    Acked, CheckBack, End, Link, Log, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch, TopicSpec, Verdict,
+};
+use async_trait::async_trait;
+use brokers::{Brokers, Lane};
+use check_back::CheckBacks;
+use client::Client;
+use code::Request;
+use frame::{Fields, Reply};
+use onceflow_types::{Error, HalfHandle, Offset, Offsets, Partition, Result, SystemClock, Timestamp};
+use std::fmt;
+use std::sync::Arc;
+use topics::Topics;
+use unique_key::UniqueKeys;
+
+/// A cluster of RocketMQ brokers. Cheap to share behind an `Arc`; every method may be called by many at once, and from
+/// any tokio runtime. See [`Log`] for the contract.
+///
+/// Dropping it ends its connections and threads in the background; [`close`](Self::close) waits for that.
+pub struct RocketLog {
+    shared: Arc<Shared>,
+    check_backs: CheckBacks,
+}
+
+struct Shared {
+    options: Arc<RocketOptions>,
+    counters: Arc<RocketCounters>,
+    client: Client,
+    brokers: Brokers,
+    topics: Topics,
+    keys: UniqueKeys,
+    clock: SystemClock,
+}
+
+impl RocketLog {
+    /// Connects: asks the name server for the brokers, says hello to each with the given credentials, and registers the
+    /// producer group. Brokers that cannot be reached are left for later, as long as one can be.
+    ///
+    /// # Errors
+    /// `Invalid` for bad settings or refused credentials, `Retry` when the name server or every broker is away.
+    pub async fn open(options: RocketOptions) -> Result<RocketLog> {
+        options.check()?;
+        let options = Arc::new(options);
+        let counters = Arc::<RocketCounters>::default();
+        let client = Client::open(options.clone()).await?;
+        let brokers = Brokers::new(options.clone(), counters.clone(), client.runtime().clone());
+        let shared = Arc::new(Shared {
+            keys: UniqueKeys::new()?,
+            clock: SystemClock,
+            topics: Topics::default(),
+            options,
+            counters,
+            client,
+            brokers,
+        });
+        match shared.start().await {
+            Ok(check_backs) => Ok(RocketLog { shared, check_backs }),
+            Err(error) => {
+                shared.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What went wrong without an error to show for it.
+    pub fn counters(&self) -> &RocketCounters {
+        &self.shared.counters
+    }
+
+    /// Ends connections, heartbeats and threads. Calls that are under way end with `Retry`.
+    pub async fn close(&self) {
+        self.shared.close().await;
+    }
+
+    /// Offsets of the messages with this UNIQ_KEY in a queue, by the broker's message index, oldest first, at most
+    /// `max`. The index is written after the message can be read and may lose its newest entries in a crash of the
+    /// broker: what it finds is there, what it does not find proves nothing.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such partition, `Retry` when the broker cannot be reached.
+    pub async fn find_unique_key(&self, partition: &Partition, key: &str, max: u32) -> Result<Vec<Offset>> {
+        self.shared.find_unique_key(partition, key, max).await
+    }
+}
+
+impl Shared {
+    async fn start(self: &Arc<Self>) -> Result<CheckBacks> {
+        let clusters = self.refresh().await?;
+        self.hello().await?;
+        let check_backs = CheckBacks::new(self.options.check_backs_max, self.counters.clone());
+        self.client.register(clusters, check_backs.listener()).await?;
+        let weak = Arc::downgrade(self);
+        let pause = self.options.keep_alive;
+        self.client.runtime().spawn(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(shared) = weak.upgrade() else { return };
+                shared.keep_alive().await;
+            }
+        });
+        Ok(check_backs)
+    }
+
+    /// Asks the name server anew who the brokers are; returns the names of their clusters.
+    async fn refresh(&self) -> Result<Vec<String>> {
+        let (masters, clusters) = self.client.masters().await?;
+        if masters.is_empty() {
+            let name_server = &self.options.name_server;
+            return Err(Error::retry(format!("name server knows no master broker: name_server={name_server}")));
+        }
+        self.brokers.update(masters);
+        Ok(clusters)
+    }
+
+    /// Sends each broker a heartbeat that registers nothing: it must carry a good signature to be answered well.
+    async fn hello(&self) -> Result<()> {
+        let mut away = None;
+        let mut greeted = 0;
+        for (name, address) in self.brokers.addresses() {
+            match self.heartbeat(&name, Lane::Write).await {
+                Ok(()) => greeted += 1,
+                Err(error) if error.kind() == onceflow_types::ErrorKind::Retry => {
+                    tracing::warn!(broker = &*name, address = &*address, error = error.report(), "broker is away");
+                    away = Some(error.context(format_args!("no broker can be reached: name={name} address={address}")));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match away {
+            Some(error) if greeted == 0 => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn heartbeat(&self, broker: &str, lane: Lane) -> Result<()> {
+        let client = format!("{}@{}", self.options.instance, std::process::id());
+        let body = serde_json::json!({ "clientID": client, "producerDataSet": [], "consumerDataSet": [] }).to_string();
+        let deadline = self.brokers.deadline();
+        let fields = Fields::default();
+        let (reply, _) = self.brokers.call(broker, lane, Request::Heartbeat, fields, body.as_bytes(), deadline).await?;
+        if reply.code == code::SUCCESS { Ok(()) } else { Err(code::refusal("heartbeat", &reply)) }
+    }
+
+    async fn keep_alive(&self) {
+        for (broker, lane) in self.brokers.open_lanes() {
+            if let Err(error) = self.heartbeat(&broker, lane).await {
+                tracing::debug!(broker = &*broker, error = error.report(), "keep-alive failed");
+            }
+        }
+    }
+
+    /// One request to the broker of a partition that is known to exist, and the link that carried the answer. A broker
+    /// that we do not know, or that cannot be reached, may have moved: the name server is asked, once a call.
+    async fn call(
+        &self,
+        partition: &Partition,
+        lane: Lane,
+        request: Request,
+        fields: Fields<'_>,
+        body: &[u8],
+    ) -> Result<(Reply, Link)> {
+        let deadline = self.brokers.deadline();
+        self.call_until(partition, lane, request, fields, body, deadline).await
+    }
+
+    async fn call_until(
+        &self,
+        partition: &Partition,
+        lane: Lane,
+        request: Request,
+        fields: Fields<'_>,
+        body: &[u8],
+        deadline: tokio::time::Instant,
+    ) -> Result<(Reply, Link)> {
+        self.check_partition(partition).await?;
+        if !self.brokers.knows(&partition.broker) {
+            self.refresh().await?;
+        }
+        let called = self.brokers.call(&partition.broker, lane, request, fields, body, deadline).await;
+        let gone = |reply: &Reply| reply.code == code::TOPIC_NOT_EXIST;
+        if called.as_ref().map_or(true, |(reply, _)| gone(reply)) {
+            self.topics.forget(&partition.topic);
+        }
+        called
+    }
+
+    async fn close(&self) {
+        self.brokers.close();
+        self.client.close().await;
+    }
+}
+
+impl fmt::Debug for RocketLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RocketLog").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Log for RocketLog {
+    fn message_bytes_max(&self) -> usize {
+        self.shared.options.message_bytes_max
+    }
+
+    async fn create_topic(&self, spec: &TopicSpec) -> Result<()> {
+        self.shared.create_topic(spec).await
+    }
+
+    async fn partitions(&self, topic: &str) -> Result<Vec<Partition>> {
+        self.shared.partitions(topic).await
+    }
+
+    async fn offsets(&self, partition: &Partition) -> Result<OffsetRange> {
+        self.shared.offsets(partition).await
+    }
+
+    async fn offset_at(&self, partition: &Partition, time: Timestamp) -> Result<Offset> {
+        self.shared.offset_at(partition, time).await
+    }
+
+    async fn read(&self, partition: &Partition, from: Offset, limit: ReadLimit) -> Result<RecordBatch> {
+        self.shared.read(partition, from, limit).await
+    }
+
+    async fn append(&self, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
+        self.shared.append(partition, batch).await
+    }
+
+    async fn prepare(&self, target: &Partition, batch: &MessageBatch) -> Result<Prepared> {
+        self.shared.prepare(target, batch).await
+    }
+
+    async fn end(&self, handle: &HalfHandle, end: End) -> Result<Link> {
+        self.shared.end(handle, end).await
+    }
+
+    async fn next_check_back(&self) -> Result<CheckBack> {
+        self.check_backs.next(&self.shared).await
+    }
+
+    async fn answer_check_back(&self, check: &CheckBack, verdict: Verdict) -> Result<()> {
+        self.shared.answer_check_back(check, verdict).await
+    }
+
+    async fn report_offsets(&self, group: &str, offsets: &Offsets) -> Result<()> {
+        self.shared.report_offsets(group, offsets).await
+    }
+}
