@@ -63,6 +63,7 @@ fn kill_after(backend: Backend, root: &Path, reports: usize) -> u64 {
     last.expect("the process reports commits")
 }
 
+#[cfg(any(feature = "fjall", feature = "rocksdb", feature = "sled"))]
 fn check(store: &dyn StateStore) {
     let epoch = epoch_of(store);
     let mut cursor = store.scan(KeyRange::all(), Order::Ascending).unwrap();
@@ -75,6 +76,7 @@ fn check(store: &dyn StateStore) {
     assert_eq!(cursor.next().unwrap(), None);
 }
 
+#[cfg(any(feature = "fjall", feature = "rocksdb", feature = "sled"))]
 fn run(backend: Backend) {
     let root = TempDir::new().unwrap();
     // The smallest buffers: flushes and merges run while the process is killed.

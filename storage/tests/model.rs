@@ -183,10 +183,8 @@ impl Subject {
 fn run(backend: Backend, cases: u32) {
     let config =
         ProptestConfig { cases, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(steps in vec(step(), 1..80), small: bool)| {
-        let has_crash = steps.iter().any(|step| matches!(step, Step::Crash));
-        // With small buffers a flush could run while the directory is copied, which is no crash.
-        let mut subject = Subject::new(backend, small && !has_crash);
+    proptest!(config, |(steps in vec(step(), 1..80), small_buffers: bool)| {
+        let mut subject = Subject::new(backend, small_buffers);
         for step in steps {
             subject.run(step);
         }
@@ -203,17 +201,17 @@ fn memory_equals_the_model() {
 #[cfg(feature = "fjall")]
 #[test]
 fn fjall_equals_the_model() {
-    run(Backend::Fjall, if cfg!(debug_assertions) { 25 } else { 150 });
+    run(Backend::Fjall, if cfg!(debug_assertions) { 25 } else { 60 });
 }
 
 #[cfg(feature = "rocksdb")]
 #[test]
 fn rocksdb_equals_the_model() {
-    run(Backend::RocksDb, 150);
+    run(Backend::RocksDb, 60);
 }
 
 #[cfg(feature = "sled")]
 #[test]
 fn sled_equals_the_model() {
-    run(Backend::Sled, 150);
+    run(Backend::Sled, 60);
 }

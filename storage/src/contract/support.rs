@@ -125,10 +125,13 @@ pub fn entries<S: ReadStore + ?Sized>(store: &S, range: KeyRange<'_>, order: Ord
     Ok(found)
 }
 
+const READINGS_MAX: usize = 100;
+
 /// The files of a directory, in memory.
+#[derive(PartialEq)]
 pub(super) struct Tree(pub(super) Vec<TreeFile>);
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(super) struct TreeFile {
     /// Below the directory.
     pub(super) path: PathBuf,
@@ -138,8 +141,22 @@ pub(super) struct TreeFile {
 }
 
 impl Tree {
-    /// Reads a directory. A file that vanishes meanwhile is left out.
+    /// Reads a directory as it is at one moment: again, until two readings are equal. An engine may merge tables
+    /// meanwhile, and files of two moments are no crash.
     pub(super) fn read(root: &Path) -> io::Result<Tree> {
+        let mut last = Tree::read_once(root)?;
+        for _ in 0..READINGS_MAX {
+            let next = Tree::read_once(root)?;
+            if next == last {
+                return Ok(next);
+            }
+            last = next;
+        }
+        Err(io::Error::other(format!("{} does not come to rest", root.display())))
+    }
+
+    /// A file that vanishes meanwhile is left out.
+    fn read_once(root: &Path) -> io::Result<Tree> {
         let mut tree = Tree(vec![]);
         tree.read_folder(root, Path::new(""))?;
         tree.0.sort_by(|one, other| one.path.cmp(&other.path));
@@ -203,11 +220,10 @@ fn read_file(path: &Path) -> io::Result<(Vec<u8>, u64)> {
     }
 }
 
-/// Copies a directory as it is: what a crash at this moment would leave. The source may be in use; what it does
-/// meanwhile may or may not be in the copy.
+/// Copies a directory as it is: what a crash at this moment would leave. The source may be in use.
 ///
 /// # Errors
-/// What the file system says.
+/// What the file system says, and when the directory never comes to rest.
 pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Tree::read(from)?.write(to)
 }

@@ -9,6 +9,7 @@ use onceflow_types::{
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub fn job() -> Name {
     Name::job("tests").unwrap()
@@ -90,12 +91,29 @@ pub fn used(bytes: &[u8]) -> usize {
 }
 
 /// Copies a directory as it is: what the end of the process would leave. Files keep the zeros at their end as a hole.
+///
+/// An engine may merge tables while we copy, and files of two moments are no crash: then it is copied again.
 pub fn copy_directory(from: &Path, to: &Path) {
-    for file in files(from) {
-        // A merge may remove a file while we copy.
-        let Ok(bytes) = fs::read(&file) else { continue };
-        write_sparse(&to.join(file.strip_prefix(from).unwrap()), &bytes);
+    for _ in 0..COPIES_MAX {
+        let before = picture(from);
+        let _ = fs::remove_dir_all(to);
+        for file in files(from) {
+            let Ok(bytes) = fs::read(&file) else { continue };
+            write_sparse(&to.join(file.strip_prefix(from).unwrap()), &bytes);
+        }
+        if picture(from) == before {
+            return;
+        }
     }
+    panic!("{} does not come to rest", from.display());
+}
+
+const COPIES_MAX: usize = 100;
+
+/// Names, lengths and times of all files.
+fn picture(path: &Path) -> Vec<(PathBuf, Option<(u64, SystemTime)>)> {
+    let seen = |file: &PathBuf| fs::metadata(file).and_then(|found| Ok((found.len(), found.modified()?))).ok();
+    files(path).into_iter().map(|file| (file.clone(), seen(&file))).collect()
 }
 
 pub fn write_sparse(target: &Path, bytes: &[u8]) {
