@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: measure a workload from end to end. Builds the program `onceflow-bench` with what the run needs,
-//! starts a broker of its own when the log is one, and hands everything on.
+//! `cargo xtask bench`: measure a workload from end to end. Builds `benches/workload` with what the run needs, starts a
+//! broker of its own when the log is one, and hands everything on.
 
 use crate::broker::{Instance, StartOptions, scratch};
 use crate::machine::{self, Need};
-use crate::{Outcome, run};
+use crate::{Outcome, rocksdb, run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,10 +37,13 @@ pub(crate) struct Args {
 
 pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
     machine::ensure(&args.needs()).map_err(|missing| missing.0)?;
+    if !args.is_plain() {
+        rocksdb::ensure()?;
+    }
     let words = args.words()?;
     // Built before the broker starts, so that compiling and serving do not share the machine.
-    run::check(&mut run::cargo(args.cargo("build"))?)?;
-    let mut bench = run::cargo(args.cargo("run"))?;
+    run::check(run::cargo(args.cargo())?.arg("--no-run"))?;
+    let mut bench = run::cargo(args.cargo())?;
     bench.arg("--").args(&words);
     if args.log != "rocketmq" {
         return run::status(&mut bench).map(run::code);
@@ -55,27 +58,21 @@ pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
 }
 
 impl Args {
-    /// The features that this run needs beyond the default ones. RocksDB comes with the broker client, needed or not:
-    /// without it cargo would compile another RocksDB than the one for all features.
-    fn features(&self) -> &'static str {
-        match (self.store.as_str(), self.log.as_str()) {
-            ("rocksdb", _) => "rocksdb,rocketmq",
-            ("sled", "rocketmq") => "sled,rocketmq",
-            ("sled", _) => "sled",
-            (_, "rocketmq") => "rocketmq",
-            _ => "",
-        }
+    /// Whether the default features will do. Else all are taken: their build is shared with the tests.
+    fn is_plain(&self) -> bool {
+        self.log == "embedded" && matches!(self.store.as_str(), "memory" | "fjall")
     }
 
     fn needs(&self) -> Vec<Need> {
-        let store = if self.store == "rocksdb" { machine::ROCKSDB } else { &[] };
+        let store = if self.is_plain() { &[] } else { machine::ROCKSDB };
         let log = if self.log == "rocketmq" { machine::BROKER } else { &[] };
         [store, log].concat()
     }
 
-    fn cargo(&self, action: &str) -> Vec<String> {
-        let words = [action, "--release", "--package", "onceflow-cli", "--bin", "onceflow-bench", "--features"];
-        words.into_iter().map(str::to_owned).chain([self.features().to_owned()]).collect()
+    fn cargo(&self) -> Vec<&'static str> {
+        let scope: &[&str] =
+            if self.is_plain() { &["--package", "onceflow"] } else { &["--workspace", "--all-features"] };
+        [&["bench", "--bench", "workload"], scope].concat()
     }
 
     fn words(&self) -> Outcome<Vec<String>> {
@@ -120,14 +117,13 @@ mod tests {
         let line = "--workload w1 --log rocketmq --store rocksdb --delivery outbox --records 1000 --keys 10 --threads 2 --json /r";
         let args = parse(line).unwrap();
         assert_eq!(args.words().unwrap().join(" "), line);
-        assert_eq!(args.features(), "rocksdb,rocketmq");
         assert!(args.needs().contains(&Need::Libclang) && args.needs().contains(&Need::Java));
     }
 
     #[test]
     fn the_default_stores_need_nothing() {
         let args = parse("--workload w1 --log embedded --store fjall --delivery framed").unwrap();
-        assert!(args.features().is_empty() && args.needs().is_empty());
+        assert!(args.is_plain() && args.needs().is_empty());
         assert!(parse("--workload w1 --log embedded --store paper --delivery framed").is_err());
     }
 }

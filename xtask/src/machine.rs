@@ -10,7 +10,7 @@ use std::process::Command;
 pub(crate) enum Need {
     /// libclang with its headers: the bindings of RocksDB are generated while it is built.
     Libclang,
-    /// A C++ compiler: RocksDB is built from source.
+    /// A C++ compiler: RocksDB is built from source, once.
     CxxCompiler,
     /// A Java runtime: RocketMQ's servers.
     Java,

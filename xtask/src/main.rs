@@ -12,6 +12,7 @@ mod java;
 mod lint;
 mod machine;
 mod paths;
+mod rocksdb;
 mod run;
 mod steps;
 mod test;

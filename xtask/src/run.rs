@@ -1,6 +1,6 @@
 //! Child processes.
 
-use crate::{Outcome, paths};
+use crate::{Outcome, paths, rocksdb};
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode, ExitStatus};
 
@@ -12,6 +12,7 @@ where
 {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(paths::root()).env("CARGO_TARGET_DIR", paths::target()?);
+    rocksdb::link_kept(&mut command)?;
     Ok(command)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::machine::{self, Need};
 use crate::wait::Stopwatch;
-use crate::{Outcome, machine::Missing};
+use crate::{Outcome, machine::Missing, rocksdb};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Steps {
         let watch = Stopwatch::start();
         let end = match machine::ensure(needs) {
             Err(Missing(what)) => End::Skipped(what),
-            Ok(()) => body().map_or_else(End::Failed, |()| End::Passed),
+            Ok(()) => compiled(needs).and_then(|()| body()).map_or_else(End::Failed, |()| End::Passed),
         };
         self.end(name, watch.elapsed(), end);
     }
@@ -85,6 +85,11 @@ impl Steps {
         text.push('\n');
         text
     }
+}
+
+/// A step that builds RocksDB links the one that was compiled before.
+fn compiled(needs: &[Need]) -> Outcome {
+    if needs.contains(&Need::CxxCompiler) { rocksdb::ensure() } else { Ok(()) }
 }
 
 #[cfg(test)]
