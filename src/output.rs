@@ -3,12 +3,19 @@
 use onceflow_log::PROPERTIES_BYTES_MAX;
 use onceflow_types::{Error, Offset, Result, Timestamp};
 
-/// Longest body of an output message, in bytes. RocketMQ refuses more than 4 MiB (`maxMessageSize`); the rest is room
-/// for a frame around the record.
-pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024 - 64 * 1024;
+/// What the commit adds to a message at most, in bytes: its identity, and a frame around it.
+const IDENTITY_BYTES_MAX: usize = 2_048;
+/// Most bytes of body and properties of an output message together, less where the log takes less. RocketMQ refuses
+/// more than 4 MiB (`maxMessageSize`) and adds properties of its own, for which logs keep 64 KiB free.
+pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024 - 64 * 1024 - IDENTITY_BYTES_MAX;
 /// Longest encoded properties of an output message, in bytes: what the wire can say, less room for the identity that
 /// the commit adds.
-pub const OUTPUT_PROPERTIES_BYTES_MAX: usize = PROPERTIES_BYTES_MAX - 2_048;
+pub const OUTPUT_PROPERTIES_BYTES_MAX: usize = PROPERTIES_BYTES_MAX - IDENTITY_BYTES_MAX;
+
+/// What is left for body and properties of an output message in a log that takes messages of `bytes_max`.
+pub(crate) fn message_room(bytes_max: usize) -> usize {
+    bytes_max.saturating_sub(IDENTITY_BYTES_MAX).min(MESSAGE_BYTES_MAX)
+}
 
 /// The source record from which an output message stems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +47,7 @@ pub struct Output {
     sinks: Vec<SinkOutput>,
     records: usize,
     bytes: usize,
+    message_bytes_max: usize,
 }
 
 /// The messages of one sink.
@@ -82,14 +90,26 @@ impl Output {
     /// An empty output for sinks with these numbers of target queues, in the order of the plan.
     pub fn new(queues: &[u32]) -> Self {
         let sinks = queues.iter().map(|queues| SinkOutput { queues: vec![QueueOutput::default(); *queues as usize] });
-        Output { sinks: sinks.collect(), records: 0, bytes: 0 }
+        Output { sinks: sinks.collect(), records: 0, bytes: 0, message_bytes_max: MESSAGE_BYTES_MAX }
+    }
+
+    /// The same for a log whose messages may have at most this many bytes.
+    #[must_use]
+    pub fn for_messages_of(mut self, bytes_max: usize) -> Self {
+        self.message_bytes_max = message_room(bytes_max);
+        self
+    }
+
+    /// Most bytes of body and properties of one message together.
+    pub fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max
     }
 
     /// Adds a message whose body `write` appends. After an error nothing was added.
     ///
     /// # Errors
-    /// `Record` for an empty body (RocketMQ carries none), one above [`BODY_BYTES_MAX`], or properties above
-    /// [`OUTPUT_PROPERTIES_BYTES_MAX`]; `Bug` for a sink or queue that there is not; what `write` returns.
+    /// `Record` for an empty body (RocketMQ carries none), a message above
+    /// [`message_bytes_max`](Self::message_bytes_max), or properties above [`OUTPUT_PROPERTIES_BYTES_MAX`]; `Bug` for a sink or queue that there is not; what `write` returns.
     #[inline]
     pub fn push(
         &mut self,
@@ -104,7 +124,7 @@ impl Output {
         let Some(target) = target else {
             return Err(Error::bug(format!("no such output queue: sink={sink} queue={queue}")));
         };
-        let added = target.push(properties, timestamp, source, write)?;
+        let added = target.push(properties, timestamp, source, self.message_bytes_max, write)?;
         self.bytes += added;
         self.records += 1;
         Ok(())
@@ -175,12 +195,14 @@ impl QueueOutput {
         properties: &[u8],
         timestamp: Timestamp,
         source: Option<SourcePosition>,
+        bytes_max: usize,
         write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
     ) -> Result<usize> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(properties);
         let body_start = self.bytes.len();
-        let written = write(&mut self.bytes).and_then(|()| check_size(properties.len(), self.bytes.len() - body_start));
+        let written = write(&mut self.bytes)
+            .and_then(|()| check_size(properties.len(), self.bytes.len() - body_start, bytes_max));
         if let Err(error) = written {
             self.bytes.truncate(start);
             return Err(error);
@@ -218,13 +240,13 @@ impl QueueOutput {
 }
 
 #[inline]
-fn check_size(properties: usize, body: usize) -> Result<()> {
+fn check_size(properties: usize, body: usize, bytes_max: usize) -> Result<()> {
     if body == 0 {
         return Err(Error::record("message body is empty"));
     }
-    if body > BODY_BYTES_MAX || properties > OUTPUT_PROPERTIES_BYTES_MAX {
+    if body + properties > bytes_max || properties > OUTPUT_PROPERTIES_BYTES_MAX {
         return Err(Error::record(format!(
-            "message is too large: body_bytes={body} body_bytes_max={BODY_BYTES_MAX} properties_bytes={properties} \
+            "message is too large: body_bytes={body} properties_bytes={properties} bytes_max={bytes_max} \
              properties_bytes_max={OUTPUT_PROPERTIES_BYTES_MAX}"
         )));
     }
@@ -252,7 +274,7 @@ mod tests {
             Err(Error::record("cannot encode"))
         });
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Record);
-        for bad in [vec![], vec![0; BODY_BYTES_MAX + 1]] {
+        for bad in [vec![], vec![0; MESSAGE_BYTES_MAX]] {
             assert_eq!(push(&mut output, 1, &bad).unwrap_err().kind(), ErrorKind::Record);
         }
         push(&mut output, 1, b"second").unwrap();

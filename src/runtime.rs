@@ -7,12 +7,13 @@ mod worker;
 use crate::config::Config;
 use crate::edge::{Entropy, Monotonic, SystemEntropy, sleep};
 use crate::job::Job;
+use crate::output::message_room;
 use crate::status::{Board, Line, TaskStatus};
 use crate::task::{Control, TaskSeat};
 use crate::topology::{Subtopology, Topology};
-use onceflow_log::Log;
+use onceflow_log::{Log, MESSAGE_OVERHEAD_BYTES};
 use onceflow_storage::StoreFactory;
-use onceflow_txn::Owner;
+use onceflow_txn::{Owner, PART_BYTES_MAX};
 use onceflow_types::{Clock, Error, Result, SystemClock, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +23,9 @@ use worker::Worker;
 
 /// How often a caller that waits for the job looks at it.
 const LOOK_TIME: Duration = Duration::from_millis(20);
+
+/// The least that a log must take in one message: a Delta, or a Commit with its body, and room for their other fields.
+const LOG_MESSAGE_BYTES_MIN: usize = PART_BYTES_MAX + (256 << 10);
 
 /// A running job. Dropping it stops the job at once, as a crash would; [`drain`](Self::drain) hands everything over.
 #[derive(Debug)]
@@ -71,11 +75,12 @@ impl RuntimeBuilder {
     /// [`start_time_max`](Config::start_time_max).
     pub async fn start(self) -> Result<Runtime> {
         self.config.check()?;
+        let config = fitted(self.config, self.log.message_bytes_max())?;
         let owner = owner(&*self.stores, &*self.entropy)?;
-        let prepared = prepare::prepare(&self.topology, &*self.log, &self.config, &*self.entropy).await?;
+        let prepared = prepare::prepare(&self.topology, &*self.log, &config, &*self.entropy).await?;
         let job = Arc::new(Job {
             topology: self.topology,
-            config: Arc::new(self.config),
+            config: Arc::new(config),
             log: self.log,
             stores: self.stores,
             clock: self.clock,
@@ -245,6 +250,28 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.control.send_replace(Control::Abort);
     }
+}
+
+/// The settings with their sizes cut to what the log takes in one message.
+fn fitted(mut config: Config, message_bytes_max: usize) -> Result<Config> {
+    if message_bytes_max < LOG_MESSAGE_BYTES_MIN {
+        return Err(Error::invalid(format!(
+            "the log's limit for a message is too small for a journal record: \
+             bytes_max={message_bytes_max} needed={LOG_MESSAGE_BYTES_MIN}"
+        )));
+    }
+    let room = message_room(message_bytes_max);
+    config.frame_bytes_max = config.frame_bytes_max.min(room);
+    config.send_bytes_max = config.send_bytes_max.min(room);
+    // A frame that its own reader refuses would be nobody's message there.
+    let inflated = config.frame_inflated_bytes_max;
+    if inflated < room + MESSAGE_OVERHEAD_BYTES {
+        return Err(Error::invalid(format!(
+            "frame_inflated_bytes_max must hold the largest message: given={inflated} least={}",
+            room + MESSAGE_OVERHEAD_BYTES
+        )));
+    }
+    Ok(config)
 }
 
 /// Who claims tasks here. With state in a locked directory the same owner is known to be dead when the lock is free.

@@ -1,7 +1,7 @@
 //! Dead letters: the original message, with what went wrong and where.
 
 use super::route::queue_of_task;
-use crate::output::{BODY_BYTES_MAX, OUTPUT_PROPERTIES_BYTES_MAX};
+use crate::output::OUTPUT_PROPERTIES_BYTES_MAX;
 use crate::record::Origin;
 use crate::stage::{Context, SourceRecord};
 use onceflow_log::{Properties, find_property};
@@ -26,6 +26,8 @@ pub const DEAD_LETTER_TRUNCATED: &str = "ONCEFLOW_DEAD_TRUNCATED";
 
 /// Longest value of one of the properties above, in bytes.
 const TEXT_BYTES_MAX: usize = 1_024;
+/// Room for the property that says what was left out.
+const TRUNCATED_BYTES_MAX: usize = 64;
 
 /// Properties that steer or describe the broker's handling of the *original* message (`MessageConst`). On the dead letter
 /// they would make it a half message of another group, delay it, or name a topic that it is not in.
@@ -82,21 +84,22 @@ pub(super) fn push(
     // RocketMQ carries no empty body: where there are no original bytes, the reason stands for them.
     let original = source.and_then(|(_, record)| record.body.ok()).filter(|body| !body.is_empty());
     let body = original.unwrap_or(reason.as_bytes());
-    let kept = body.get(..BODY_BYTES_MAX.min(body.len())).unwrap_or_default();
     let mut own = Properties::default();
     if let Some((partition, record)) = &source {
         describe_origin(partition, record, &mut own)?;
     }
     own.push(DEAD_LETTER_STAGE, stage)?;
     own.push(DEAD_LETTER_ERROR, &reason)?;
-    if kept.len() < body.len() {
-        own.push(DEAD_LETTER_TRUNCATED, "body")?;
-    }
     let mut properties = Vec::new();
     copy_properties(source.map_or(&[][..], |(_, record)| record.properties), &mut properties);
-    if properties.len() + own.as_bytes().len() > OUTPUT_PROPERTIES_BYTES_MAX {
+    if properties.len() + own.as_bytes().len() + TRUNCATED_BYTES_MAX > OUTPUT_PROPERTIES_BYTES_MAX {
         properties.clear();
         own.push(DEAD_LETTER_TRUNCATED, "properties")?;
+    }
+    let others = properties.len() + own.as_bytes().len() + TRUNCATED_BYTES_MAX;
+    let kept = body.get(..cx.output.message_bytes_max().saturating_sub(others)).unwrap_or(body);
+    if kept.len() < body.len() {
+        own.push(DEAD_LETTER_TRUNCATED, "body")?;
     }
     properties.extend_from_slice(own.as_bytes());
     let (queue, position) = (queue_of_task(sink, cx), cx.source_position(origin));

@@ -4,7 +4,7 @@ use super::channels::Channels;
 use crate::config::Config;
 use crate::output::{OutputMessage, QueueOutput, SourcePosition};
 use crate::topology::{Delivery, SinkPlan};
-use onceflow_log::MessageBatch;
+use onceflow_log::{MESSAGE_OVERHEAD_BYTES, MessageBatch};
 use onceflow_txn::{Frame, IDENTITY_PROPERTY, Identity, IdentityWriter, OutboxBatch};
 use onceflow_types::{
     Channel, Epoch, Error, Generation, Incarnation, Name, Partition, Result, Sequence, TaskId, Timestamp,
@@ -120,7 +120,8 @@ impl Sealing<'_> {
         let mut base = Timestamp::MIN;
         let mut batch: Option<Batch> = None;
         for message in output.iter() {
-            let full = records.as_bytes().len() + message.body.len() >= self.config.frame_bytes_max;
+            let bytes = MESSAGE_OVERHEAD_BYTES + message.properties.len() + message.body.len();
+            let full = records.as_bytes().len() + bytes > self.config.frame_bytes_max;
             let mut offset = offset_from(base, message.timestamp);
             if !records.is_empty() && (full || offset.is_none()) {
                 self.close_frame(&channel, base, &mut records, &mut batch)?;
@@ -180,7 +181,7 @@ impl Batch {
     }
 
     fn push(&mut self, properties: &[u8], body: &[u8], bytes_max: usize, outbox: &mut Vec<OutboxBatch>) -> Result<()> {
-        let bytes = self.messages.as_bytes().len() + properties.len() + body.len();
+        let bytes = self.messages.as_bytes().len() + MESSAGE_OVERHEAD_BYTES + properties.len() + body.len();
         if !self.messages.is_empty() && bytes > bytes_max {
             let next = self.first.plus(self.messages.len() as u64);
             let full = std::mem::replace(self, Batch::new(self.channel.clone(), next));

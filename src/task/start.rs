@@ -47,7 +47,7 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Re
     }
     let targets = targets(&*job.log, plan).await?;
     let counts = targets.iter().map(|queues| u32::try_from(queues.len()).unwrap_or(u32::MAX));
-    let output = Output::new(&counts.collect::<Vec<u32>>());
+    let output = Output::new(&counts.collect::<Vec<u32>>()).for_messages_of(job.log.message_bytes_max());
 
     let mut publisher = Publisher::new(published, job.config.publish_lease, job.config.requests_in_flight_max);
     publisher.lease_from(opened.lease_from);
