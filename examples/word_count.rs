@@ -32,7 +32,7 @@ fn topology(delivery: Delivery) -> Result<Topology> {
         .source(LINES, Utf8)
         .start(StartPolicy::Earliest)
         .flat_map(|line| words(&line))
-        .key_by(|word| word.clone())
+        .key_by(String::clone)
         .count("counts")
         .emit(Emit::PerEpoch)
         .sink("totals", COUNTS, Json::<(String, u64)>::new())

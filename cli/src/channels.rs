@@ -61,7 +61,9 @@ mod tests {
 
     fn channel(found: &[u64]) -> Channel {
         let mut channel = Channel::new(Sequence::ZERO);
-        found.iter().for_each(|sequence| channel.found(Sequence::new(*sequence)));
+        for sequence in found {
+            channel.found(Sequence::new(*sequence));
+        }
         channel
     }
 

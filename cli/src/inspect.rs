@@ -6,8 +6,8 @@ use crate::output::{Output, table};
 use crate::state;
 use clap::{Args, Subcommand};
 use onceflow::topics;
-use onceflow::txn::{CommitBody, Decoded, JournalRecord};
-use onceflow::types::{Name, Partition, Result};
+use onceflow::txn::{CommitBody, Decoded, Fold, JournalRecord};
+use onceflow::types::{Generation, Name, Partition, Result};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -108,23 +108,23 @@ impl View {
             "bytes": self.bytes,
             "records_by_kind": self.kinds,
             "void": self.void,
-            "incarnation": fold.and_then(|fold| fold.incarnation()).map(|number| number.to_string()),
-            "generation": fold.and_then(|fold| fold.generation()).map(|number| number.get()),
-            "owner": fold.and_then(|fold| fold.claim()).map(|claim| json!({
+            "incarnation": fold.and_then(Fold::incarnation).map(|incarnation| incarnation.to_string()),
+            "generation": fold.and_then(Fold::generation).map(Generation::get),
+            "owner": fold.and_then(Fold::claim).map(|claim| json!({
                 "host": claim.owner.host,
                 "directory": claim.owner.directory,
             })),
             "epoch": fold.map(|fold| fold.epoch().get()),
             "published_through": fold.map(|fold| fold.published_through().get()),
-            "released": fold.map(|fold| fold.released()),
-            "offsets": fold.and_then(|fold| fold.point()).map(|point| state::offsets(&point.offsets)),
+            "released": fold.map(Fold::released),
+            "offsets": fold.and_then(Fold::point).map(|point| state::offsets(&point.offsets)),
             "records": self.records,
         })
     }
 
     fn text(&self, partition: &Partition, journal: &Journal) -> String {
         let mut text = format!("journal {partition}\n");
-        let number = |value: &Value| value.as_u64().map_or("-".into(), |number| number.to_string());
+        let number = |value: &Value| value.as_u64().map_or("-".into(), |incarnation| incarnation.to_string());
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut rows = vec![];
         for record in &self.records {
@@ -152,18 +152,18 @@ impl View {
             list(&mut self.kinds.iter().map(|(word, count)| ((*word).to_owned(), *count))),
             list(&mut self.void.iter().map(|(word, count)| (word.clone(), *count))),
         );
-        text += &format!("  records {kinds}\n  without effect {void}\n");
+        text.extend([format!("  records {kinds}\n  without effect {void}\n")]);
         match &journal.fold {
             Some(fold) => {
                 let generation = fold.generation().map_or("none".into(), |generation| generation.to_string());
-                text += &format!(
+                text.extend([format!(
                     "  generation {generation}, epoch {}, published through {}, {}\n",
                     fold.epoch(),
                     fold.published_through(),
                     if fold.released() { "released" } else { "not released" },
-                );
+                )]);
             }
-            None => text += &format!("  begins at offset {}: its records cannot be judged\n", journal.first),
+            None => text.extend([format!("  begins at offset {}: its records cannot be judged\n", journal.first)]),
         }
         text
     }

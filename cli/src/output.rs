@@ -31,7 +31,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     for row in rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
-            line += &format!("{cell:<width$}  ");
+            line.extend([format!("{cell:<width$}  ")]);
         }
         text += line.trim_end();
         text.push('\n');

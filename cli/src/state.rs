@@ -82,7 +82,7 @@ pub(crate) fn point(args: &PointArgs, output: Output) -> Result<()> {
         let backend: Backend = held.backend.parse()?;
         let store = StoreOptions::new(backend, &args.dir).open(&held.job, &held.task)?;
         let point = store.commit_point()?;
-        text += &format!("task {} in {}\n", held.task, held.backend);
+        text.extend([format!("task {} in {}\n", held.task, held.backend)]);
         text += &point.map_or("  nothing committed\n".into(), point_text);
         objects.push(json!({ "task": held.task.to_string(), "store": held.backend, "point": point.map(point_json) }));
     }

@@ -177,7 +177,7 @@ impl Audit {
             total.pending += line.pending;
         }
         let mut text = table(&rows);
-        text += &format!(
+        text.extend([format!(
             "\ntopic {}: {} messages, {} of job {}, {} foreign\n{} duplicates, which a dedup reader drops; {} missing; {} decided and on their way\n",
             args.topic,
             self.messages,
@@ -187,9 +187,12 @@ impl Audit {
             total.duplicates,
             total.missing,
             total.pending,
-        );
+        )]);
         if !self.unread.is_empty() {
-            text += &format!("cannot say whether ends of channels are missing, without {}\n", self.unread.join(", "));
+            text.extend([format!(
+                "cannot say whether ends of channels are missing, without {}\n",
+                self.unread.join(", ")
+            )]);
         }
         text
     }

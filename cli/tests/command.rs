@@ -1,5 +1,6 @@
 //! The command on a job that has run on an embedded log, with a part of its output sent once more.
 #![cfg(all(feature = "embedded", feature = "fjall"))]
+#![expect(clippy::unwrap_used, reason = "a test and its helpers")]
 
 use onceflow::codec::Utf8;
 use onceflow::log::embedded::{EmbeddedLog, EmbeddedOptions};
@@ -33,7 +34,7 @@ fn job() -> tempfile::TempDir {
         lines.map(|line| line.to_uppercase()).sink("loud", "loud", Utf8);
         let stores = Arc::new(StoreOptions::new(Backend::Fjall, directory.path().join("state")));
         let mut job = Runtime::builder(builder.build().unwrap(), log, stores).start().await.unwrap();
-        assert!(job.wait_caught_up(Duration::from_secs(60)).await.unwrap());
+        assert!(job.wait_caught_up(Duration::from_mins(1)).await.unwrap());
         job.drain().await.unwrap();
     });
     directory

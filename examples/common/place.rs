@@ -42,13 +42,13 @@ impl Place {
         // another store builds it again from the journal.
         let stores = Arc::new(StoreOptions::new(backend, directory.join("state").join(backend.as_str())));
         let mut config = Config { threads: options.threads, ..Config::default() };
-        let (log, on_broker): (Arc<dyn Log>, bool) = match &options.name_server {
-            Some(name_server) => (open_broker(name_server, job, options).await?, true),
-            None => {
-                // An embedded log is open in one process at a time, so an earlier owner is dead: no need to wait for it.
-                config.publish_lease = Duration::from_secs(1);
-                (open_embedded(&directory.join("log"), job)?, false)
-            }
+        let on_broker = options.name_server.is_some();
+        let log = if let Some(name_server) = &options.name_server {
+            open_broker(name_server, job, options).await?
+        } else {
+            // An embedded log is open in one process at a time, so an earlier owner is dead: no need to wait for it.
+            config.publish_lease = Duration::from_secs(1);
+            open_embedded(&directory.join("log"), job)?
         };
         Ok(Place { log, stores, config, directory, on_broker })
     }
@@ -120,6 +120,7 @@ async fn open_broker(name_server: &str, job: &str, options: &Options) -> Result<
 }
 
 #[cfg(not(feature = "rocketmq"))]
+#[expect(clippy::unused_async, reason = "as with the feature")]
 async fn open_broker(_: &str, _: &str, _: &Options) -> Result<Arc<dyn Log>> {
     Err(Error::invalid("the RocketMQ client is not compiled in, build the example with --features rocketmq"))
 }
