@@ -68,6 +68,15 @@ pub struct Opening {
     pub tries_max: u32,
 }
 
+/// Journal records that an owner read and that changed nothing.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct PassedOver {
+    /// Void ones: of a fenced owner, late, or sent again.
+    pub void: u64,
+    /// Not ours, or damaged.
+    pub foreign: u64,
+}
+
 /// A journal record as it was read.
 #[derive(Clone, Debug)]
 pub struct ReadRecord {
@@ -235,11 +244,13 @@ pub struct Coordinator {
     through: Option<Offset>,
     /// The last offset that is known to be acknowledged.
     acknowledged: Option<Offset>,
-    /// Checksums of what was read before the Claim and may not have been acknowledged, in offset order.
-    unproven: VecDeque<(Offset, u32)>,
+    /// What was read before the Claim and may not have been acknowledged, in offset order: about one epoch. Whole records,
+    /// as the CRC32C over a record that ends in its own is the same for all of them.
+    unproven: VecDeque<(Offset, Decoded)>,
     generation: Option<Generation>,
     /// Where the last valid Commit lies.
     last_commit: Option<Offset>,
+    passed_over: PassedOver,
     /// Records before the store's offset, read again for their handles.
     early: Vec<ReadRecord>,
     /// Committed epochs that were read and are not applied yet.
@@ -277,6 +288,7 @@ impl Coordinator {
             unproven: VecDeque::new(),
             generation: None,
             last_commit: opening.point.as_ref().map(|point| point.commit_offset),
+            passed_over: PassedOver::default(),
             early: vec![],
             held: VecDeque::new(),
             held_bytes: 0,
@@ -294,6 +306,11 @@ impl Coordinator {
     /// The fold, for check-backs and for a fresh start of the sources.
     pub fn fold(&self) -> &Fold {
         &self.fold
+    }
+
+    /// What was read from the journal and changed nothing.
+    pub fn passed_over(&self) -> PassedOver {
+        self.passed_over
     }
 
     /// The next journal offset to read, for a look at newer Claims.
@@ -381,7 +398,7 @@ impl Coordinator {
                 continue;
             }
             self.recover_early()?;
-            self.fold_read(&record)?;
+            self.fold_read(record)?;
             self.release_held(REPLAY_HELD_BYTES_MAX, &mut actions);
         }
         if self.cursor >= self.fold.next() {
@@ -403,7 +420,7 @@ impl Coordinator {
     /// was read before the Claim and must still be the same.
     fn reread(&mut self, record: ReadRecord) -> Result<()> {
         if let Some((_, before)) = self.unproven.pop_front_if(|(offset, _)| *offset == record.offset) {
-            if before != record.checksum {
+            if before != record.decoded {
                 return Err(Error::retry(format!(
                     "the journal lost its unacknowledged tail, another record has its place: offset={}",
                     record.offset
@@ -413,7 +430,7 @@ impl Coordinator {
         }
         if let Some(point) = &self.opening.point
             && record.offset == point.commit_offset
-            && record.checksum != point.commit_checksum
+            && !(record.checksum == point.commit_checksum && made(&record.decoded, point))
         {
             return Err(Error::data_loss(format!(
                 "the journal holds another record where the store's last commit was, it was truncated or recreated: \
@@ -453,12 +470,9 @@ impl Coordinator {
         self.opening.previous.as_ref().is_some_and(|previous| previous.owner == self.opening.owner)
     }
 
-    fn fold_read(&mut self, record: &ReadRecord) -> Result<()> {
+    fn fold_read(&mut self, record: ReadRecord) -> Result<()> {
         let proven = self.fold.generation().map(|own| Offset::new(own.get())).max(self.last_commit);
         let folded = self.fold.apply(record.offset, &record.decoded, record.checksum)?;
-        if matches!(self.phase, Phase::Reading) {
-            self.unproven.push_back((record.offset, record.checksum));
-        }
         match folded {
             Folded::Committed(committed) => {
                 self.last_commit = Some(committed.offset);
@@ -466,16 +480,21 @@ impl Coordinator {
                 while self.unproven.pop_front_if(|(offset, _)| Some(*offset) <= proven).is_some() {}
                 self.committed(&committed)?;
             }
-            Folded::Claimed { .. } => self.claimed(record),
+            Folded::Claimed { .. } => self.claimed(&record.decoded),
+            Folded::Void(_) => self.passed_over.void += 1,
+            Folded::Foreign(_) => self.passed_over.foreign += 1,
             _ => {}
+        }
+        if matches!(self.phase, Phase::Reading) {
+            self.unproven.push_back((record.offset, record.decoded));
         }
         self.prune_plans();
         Ok(())
     }
 
     /// Somebody's valid Claim was read. A new owner may publish what the one before it left.
-    fn claimed(&mut self, record: &ReadRecord) {
-        let Decoded::Record(JournalRecord::Claim(claim)) = &record.decoded else { return };
+    fn claimed(&mut self, record: &Decoded) {
+        let Decoded::Record(JournalRecord::Claim(claim)) = record else { return };
         if claim.nonce == self.opening.nonce {
             return;
         }
@@ -799,6 +818,19 @@ fn first_read(opening: &Opening, fold: &Fold) -> Result<Offset> {
     // may be unpublished and lies before the journal's first record may have been published since; the end will tell.
     let from = point.read_from().min(point.commit_offset);
     Ok(from.max(first))
+}
+
+/// Whether a record is the Commit that `point` stands for.
+fn made(record: &Decoded, point: &CommitPoint) -> bool {
+    let Decoded::Record(JournalRecord::Commit(commit)) = record else { return false };
+    commit.incarnation == point.incarnation
+        && commit.generation <= point.generation
+        && commit.epoch == point.epoch
+        && commit.offsets == point.offsets
+        && commit.watermarks == point.watermarks
+        && commit.clock == point.clock
+        && commit.channels == point.channels
+        && commit.tails == point.tails
 }
 
 /// What makes a body's output visible.
