@@ -1,7 +1,7 @@
 //! Reading a job's output outside the engine: each record once, in order per channel.
 
 use bytes::Bytes;
-use onceflow_log::{Log, MessageIter, ReadLimit, RecordRef};
+use onceflow_log::{Log, MessageIter, ReadLimit, RecordRef, find_property};
 use onceflow_txn::{
     Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, Frame, IDENTITY_PROPERTY, Identity, Start,
 };
@@ -167,7 +167,8 @@ impl TopicReader {
 
     fn accept(&mut self, partition: &Partition, record: RecordRef<'_>, turn: &mut Vec<Message>) -> Result<()> {
         self.messages += 1;
-        let Some(identity) = identity_of(record).filter(|identity| identity.is_of(&self.job)) else {
+        let identity = identity_in(record, INFLATED_BYTES_MAX).ok().flatten();
+        let Some(identity) = identity.filter(|identity| identity.is_of(&self.job)) else {
             self.foreign += 1;
             return Ok(());
         };
@@ -193,7 +194,7 @@ impl TopicReader {
 
 impl Message {
     fn unpack(&self, take: &mut impl FnMut(OutputRecord)) -> Result<()> {
-        if !Frame::is_frame(&self.body) {
+        if !is_framed(&self.properties, &self.body) {
             take(self.record(self.born, self.properties.clone(), self.body.clone()));
             return Ok(());
         }
@@ -214,11 +215,19 @@ impl Message {
     }
 }
 
-/// The identity that a message carries, in its property or in its frame; `None` for one without.
-pub(crate) fn identity_of(record: RecordRef<'_>) -> Option<Identity> {
-    if let Some(property) = record.property(IDENTITY_PROPERTY) {
-        return Identity::from_property(property).ok();
+/// Whether a message is a frame of records. One with an identity in its property is not, whatever its body looks like:
+/// a user's record may begin like a frame, or be one that another job made.
+pub(crate) fn is_framed(properties: &[u8], body: &[u8]) -> bool {
+    Frame::is_frame(body) && find_property(properties, IDENTITY_PROPERTY).is_none()
+}
+
+/// The identity that a message carries: in its frame, else in its property; `None` for one without.
+///
+/// # Errors
+/// `Invalid` for an identity of a newer version, `Record` for one that is not whole: a stranger's message.
+pub(crate) fn identity_in(record: RecordRef<'_>, inflated_bytes_max: usize) -> Result<Option<Identity>> {
+    if let Some(body) = record.body().ok().filter(|body| is_framed(record.properties(), body)) {
+        return Ok(Some(Frame::decode(body, inflated_bytes_max)?.identity));
     }
-    let body = record.body().ok().filter(|body| Frame::is_frame(body))?;
-    Frame::decode(body, usize::MAX).ok().map(|frame| frame.identity)
+    record.property(IDENTITY_PROPERTY).map(Identity::from_property).transpose()
 }

@@ -5,13 +5,12 @@ use crate::job::Job;
 use crate::stage::{Context, SourceBatch, SourceRecord, Stage};
 use crate::state::{TableId, TaskState};
 use crate::status::{Line, ProtocolCounters};
+use crate::topic_reader::{identity_in, is_framed};
 use crate::topology::Subtopology;
 use bytes::Bytes;
 use onceflow_log::{MessageIter, RecordRef};
 use onceflow_storage::Order;
-use onceflow_txn::{
-    Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, Frame, IDENTITY_PROPERTY, Identity, Start,
-};
+use onceflow_txn::{Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, Frame, Identity, Start};
 use onceflow_types::wire::{Decoder, Encode};
 use onceflow_types::{Error, ErrorKind, Name, Offset, Partition, Result, Timestamp};
 
@@ -117,7 +116,7 @@ impl Intake {
     }
 
     fn message(&self, record: RecordRef<'_>, internal: bool) -> Result<Message> {
-        let identity = match self.identity(record) {
+        let identity = match identity_in(record, self.inflated_bytes_max) {
             Ok(Some(identity)) => identity,
             Err(error) if error.kind() == ErrorKind::Invalid => {
                 return Err(error.context(format!("offset {}", record.offset())));
@@ -129,15 +128,6 @@ impl Intake {
             return Ok(Message::Foreign);
         }
         Ok(Message::Channelled(Box::new(identity)))
-    }
-
-    fn identity(&self, record: RecordRef<'_>) -> Result<Option<Identity>> {
-        if let Ok(body) = record.body() {
-            if Frame::is_frame(body) {
-                return Ok(Some(Frame::decode(body, self.inflated_bytes_max)?.identity));
-            }
-        }
-        record.property(IDENTITY_PROPERTY).map(Identity::from_property).transpose()
     }
 
     fn accept(&mut self, partition: &Partition, identity: Identity, record: RecordRef<'_>) -> Result<()> {
@@ -175,7 +165,7 @@ impl Intake {
         for kept in self.turn.drain(..) {
             let mut batch = SourceBatch { partition, records: vec![] };
             match &kept.body {
-                Ok(body) if Frame::is_frame(body) => {
+                Ok(body) if is_framed(&kept.properties, body) => {
                     let unpacked = unpack(body, self.inflated_bytes_max, &mut self.scratch, kept.offset);
                     // Whole by its checksum, yet no records: a stranger's. The source's error policy decides.
                     batch.records = unpacked.unwrap_or_else(|_| vec![kept.undecodable("frame does not hold records")]);

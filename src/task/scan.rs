@@ -1,6 +1,6 @@
 //! Looks in target queues for output whose fate is unknown.
 
-use crate::topic_reader::identity_of;
+use crate::topic_reader::identity_in;
 use onceflow_log::{Log, ReadLimit};
 use onceflow_txn::{Item, ItemId};
 use onceflow_types::{Incarnation, Name, Offset, Partition, Result, Sequence, TaskId};
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 const READ_RECORDS_MAX: usize = 4_096;
 const READ_BYTES_MAX: usize = 4 << 20;
+/// Most that a frame may inflate to; only its identity is looked at.
+const INFLATED_BYTES_MAX: usize = 64 << 20;
 /// How long one read waits for what must be there.
 const READ_WAIT_MAX: Duration = Duration::from_millis(500);
 
@@ -55,7 +57,8 @@ pub(crate) async fn look_for(
             let limit = ReadLimit { records_max: READ_RECORDS_MAX, bytes_max: READ_BYTES_MAX, wait_max: READ_WAIT_MAX };
             let batch = log.read(target, next, limit).await?;
             for record in batch.iter() {
-                let Some(identity) = identity_of(record) else { continue };
+                // What cannot be read is nobody's output, and certainly not ours.
+                let Ok(Some(identity)) = identity_in(record, INFLATED_BYTES_MAX) else { continue };
                 if identity.incarnation == whose.incarnation && identity.task == *whose.task {
                     visible.extend(missing.remove(&(identity.sink, identity.sequence)));
                 }
