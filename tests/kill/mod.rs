@@ -2,7 +2,14 @@
 //!
 //! The process is this test binary again, running the one test `the_pipeline_process`, which does nothing unless it is
 //! told by the environment what to run.
-#![allow(dead_code, missing_docs, unreachable_pub, clippy::pedantic, clippy::indexing_slicing, reason = "a test helper")]
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::indexing_slicing,
+    reason = "a test helper"
+)]
 
 use onceflow::codec::Json;
 use onceflow::log::{Log, ReadLimit};
@@ -59,6 +66,8 @@ pub struct Audit {
     pub outputs: u64,
     pub messages: u64,
     pub raw_duplicates: u64,
+    /// Of these, second copies of one half message or send: it was carried out again.
+    pub repeated: u64,
 }
 
 impl Pipeline {
@@ -87,10 +96,14 @@ impl Pipeline {
             .key_by(|payment| payment.card.clone())
             .repartition("by-card")
             .queues(4)
-            .aggregate("totals", || (0u64, 0i64), |total, payment: &Payment| {
-                total.0 += 1;
-                total.1 += payment.amount;
-            })
+            .aggregate(
+                "totals",
+                || (0u64, 0i64),
+                |total, payment: &Payment| {
+                    total.0 += 1;
+                    total.1 += payment.amount;
+                },
+            )
             .map(|card, (count, sum)| Total { card, count, sum })
             .sink("totals-out", &self.totals(), Json::<Total>::new())
             .key(|total: &Total| total.card.clone())
@@ -142,14 +155,15 @@ impl Pipeline {
 
     /// Recomputes from the raw input what the reader view of the output must be, and compares. Panics when it is not.
     pub async fn audit(&self, log: Arc<dyn Log>) -> Audit {
-        let mut amounts: BTreeMap<String, BTreeMap<u64, i64>> = BTreeMap::new();
+        let mut amounts: BTreeMap<String, Vec<i64>> = BTreeMap::new();
         let mut payments = 0;
         for body in raw_bodies(&*log, &self.payments()).await {
             let payment: Payment = serde_json::from_slice(&body).unwrap();
-            amounts.entry(payment.card).or_default().insert(payment.id, payment.amount);
+            amounts.entry(payment.card).or_default().push(payment.amount);
             payments += 1;
         }
         let mut seen: BTreeMap<String, Vec<Total>> = BTreeMap::new();
+        let audited = log.clone();
         let mut reader = TopicReader::open(log, &self.totals(), self.job()).await.unwrap();
         for record in reader.read_to_end().await.unwrap() {
             let total: Total = serde_json::from_slice(&record.body).unwrap();
@@ -165,13 +179,15 @@ impl Pipeline {
             let mut steps: Vec<i64> = totals.windows(2).map(|pair| pair[1].sum - pair[0].sum).collect();
             steps.push(totals[0].sum);
             steps.sort_unstable();
-            let mut expected: Vec<i64> = amounts.values().copied().collect();
+            let mut expected = amounts.clone();
             expected.sort_unstable();
             assert_eq!(steps, expected, "{card}: amounts");
         }
         let counts = reader.counts();
         assert_eq!(counts.foreign, 0);
+        let repeated = repeated(&*audited, &self.totals()).await;
         Audit {
+            repeated,
             payments,
             outputs: seen.values().map(|totals| totals.len() as u64).sum(),
             messages: counts.messages,
@@ -180,21 +196,36 @@ impl Pipeline {
     }
 }
 
+/// How many messages are byte for byte copies of an earlier one in their queue, identity included.
+async fn repeated(log: &dyn Log, topic: &str) -> u64 {
+    let mut copies = 0;
+    let mut seen = std::collections::BTreeSet::new();
+    for_each_raw(log, topic, |record| {
+        let identity = record.property(onceflow::txn::IDENTITY_PROPERTY).unwrap_or_default().to_vec();
+        copies += u64::from(!seen.insert((identity, record.body().unwrap().to_vec())));
+    })
+    .await;
+    copies
+}
+
 /// Every message body of a topic, as it lies there.
 pub async fn raw_bodies(log: &dyn Log, topic: &str) -> Vec<Vec<u8>> {
     let mut bodies = vec![];
+    for_each_raw(log, topic, |record| bodies.push(record.body().unwrap().to_vec())).await;
+    bodies
+}
+
+async fn for_each_raw(log: &dyn Log, topic: &str, mut take: impl FnMut(onceflow::log::RecordRef<'_>)) {
     for partition in log.partitions(topic).await.unwrap() {
         let range = log.offsets(&partition).await.unwrap();
         let mut next = range.first;
         while next < range.next {
-            let limit =
-                ReadLimit { records_max: 4_096, bytes_max: 4 << 20, wait_max: Duration::from_millis(100) };
+            let limit = ReadLimit { records_max: 4_096, bytes_max: 4 << 20, wait_max: Duration::from_millis(100) };
             let batch = log.read(&partition, next, limit).await.unwrap();
-            bodies.extend(batch.iter().map(|record| record.body().unwrap().to_vec()));
+            batch.iter().for_each(&mut take);
             next = batch.next_offset().unwrap_or(next);
         }
     }
-    bodies
 }
 
 /// The body of the test `the_pipeline_process`: runs until it is killed, when it was started for that.
