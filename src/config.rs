@@ -80,6 +80,9 @@ pub struct Config {
     pub report_time: Duration,
     /// How often topics are asked for new queues \[30 s\].
     pub discovery_time: Duration,
+    /// How often each task writes a snapshot of its state, also when it is idle \[24 h\]. At most a third of the log's
+    /// retention (RocketMQ's `fileReservedTime`, 72 h), so that a journal whose beginning is gone can still be opened.
+    pub snapshot_time: Duration,
     /// What to do when a source has lost processed messages.
     pub on_source_loss: SourceLoss,
     /// Whether a task that was last owned by another topology may be taken over.
@@ -117,6 +120,7 @@ impl Default for Config {
             channel_retention: Duration::from_secs(7 * 24 * 3600),
             report_time: Duration::from_secs(5),
             discovery_time: Duration::from_secs(30),
+            snapshot_time: Duration::from_hours(24),
             on_source_loss: SourceLoss::Stop,
             allow_upgrade: false,
             allow_dropped: vec![],
@@ -157,6 +161,7 @@ impl Config {
             ("backoff_first", self.backoff_first),
             ("report_time", self.report_time),
             ("discovery_time", self.discovery_time),
+            ("snapshot_time", self.snapshot_time),
         ];
         if let Some((name, _)) = times.iter().find(|(_, time)| time.is_zero()) {
             return Err(Error::invalid(format!("setting must be above zero: name={name}")));

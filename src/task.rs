@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  open ──► start offsets ──► ┌─ S0 process ─► S1 seal ─► S2 prepare ─► S3 decide ─► S4 apply ─┐ ──► release
-//!                             └────────────────────────────────────────────────────────────────┘
+//!                             └───────── between two epochs, now and then: a snapshot ─────────┘
 //!                                                                     S5 publish, beside it ◄──┘
 //! ```
 //!
@@ -19,6 +19,7 @@ mod publish;
 mod reader;
 mod scan;
 mod seal;
+mod snapshot;
 mod start;
 mod tails;
 
@@ -78,6 +79,8 @@ pub(crate) struct Task {
     open: OpenEpoch,
     /// When the journal append that was acknowledged last was sent: the lease counts from there.
     append_sent_at: Option<Duration>,
+    /// When the next snapshot is due.
+    snapshot_at: Duration,
 }
 
 /// The epoch that is being filled.
@@ -138,17 +141,19 @@ impl Task {
             self.commit_epoch().await?;
         }
         loop {
-            let deadline = self.open.since.map(|since| since + self.job.config.epoch_time);
-            let timer = async {
-                match deadline {
-                    Some(at) => crate::edge::sleep(at.saturating_sub(self.job.monotonic.now())).await,
-                    None => std::future::pending().await,
-                }
-            };
+            if self.snapshot_is_due() && !self.epoch_has_progress() {
+                self.write_snapshot().await?;
+            }
+            let deadline = self.open.since.map_or(self.snapshot_at, |since| since + self.job.config.epoch_time);
+            let timer = crate::edge::sleep(deadline.saturating_sub(self.job.monotonic.now()));
             tokio::select! {
                 biased;
                 () = stopped(&mut control) => break,
-                () = timer => self.commit_epoch().await?,
+                () = timer => {
+                    if self.epoch_has_progress() {
+                        self.commit_epoch().await?;
+                    }
+                }
                 pulled = readers.next() => {
                     self.process(&pulled?)?;
                     if self.epoch_is_full() {
@@ -206,6 +211,14 @@ impl Task {
         if self.epoch_has_progress() {
             self.commit_epoch().await?;
         }
+        self.publish_everything().await;
+        self.release().await?;
+        self.line.update(|status| status.state = Standing::Released);
+        Ok(())
+    }
+
+    /// Waits until every decided epoch is published and proven.
+    async fn publish_everything(&self) {
         self.publishing.publisher.borrow_mut().want_proof();
         self.publishing.work.notify_one();
         while self.publishing.publisher.borrow().unpublished() > 0 {
@@ -213,8 +226,5 @@ impl Task {
             self.publishing.publisher.borrow_mut().want_proof();
             self.publishing.work.notify_one();
         }
-        self.release().await?;
-        self.line.update(|status| status.state = Standing::Released);
-        Ok(())
     }
 }

@@ -12,6 +12,11 @@ pub fn barrier(job: &Name) -> String {
     format!("{job}-barrier")
 }
 
+/// Where the snapshots of all tasks are written, one queue a broker: `<job>-snapshot`.
+pub fn snapshot(job: &Name) -> String {
+    format!("{job}-snapshot")
+}
+
 /// The producer group of a job; part of the identity of its half messages.
 pub fn producer_group(job: &Name) -> String {
     format!("{job}-producer")

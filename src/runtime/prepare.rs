@@ -42,6 +42,9 @@ pub(super) async fn prepare(
     let spec = TopicSpec { topic: barrier.clone(), queues: Queues::PerBroker(1) };
     patience.of(|| log.create_topic(&spec)).await?;
     let queues = patience.of(|| log.partitions(&barrier)).await?;
+    let snapshot: Arc<str> = topics::snapshot(&topology.job).into();
+    let spec = TopicSpec { topic: snapshot, queues: Queues::PerBroker(1) };
+    patience.of(|| log.create_topic(&spec)).await?;
     let mut barriers = BTreeMap::new();
     for queue in queues {
         barriers.entry(queue.broker.clone()).or_insert(queue);

@@ -7,7 +7,9 @@ use crate::edge::Backoff;
 use crate::stage::Context;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use onceflow_log::End;
-use onceflow_txn::{Action, Changes, CheckBackView, CommitPermit, Event, ListedHalf, PublishPlan, Sealed, Work};
+use onceflow_txn::{
+    Action, Changes, CheckBackView, CommitPermit, Event, ListedHalf, PublishPlan, Sealed, SnapshotLocation, Work,
+};
 use onceflow_types::{Epoch, Error, ErrorKind, Generation, HalfHandle, Result};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +32,12 @@ impl Task {
     /// Hands the task over; the caller has published everything.
     pub(super) async fn release(&mut self) -> Result<()> {
         let actions = self.step(Event::Release);
+        self.carry_out(actions, &[]).await
+    }
+
+    /// Tells the journal where a snapshot lies, after all of it was acknowledged; the caller has published everything.
+    pub(super) async fn record_snapshot(&mut self, location: SnapshotLocation) -> Result<()> {
+        let actions = self.step(Event::Snapshot(location));
         self.carry_out(actions, &[]).await
     }
 

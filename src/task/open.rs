@@ -1,6 +1,7 @@
 //! Opening a task: read the journal, claim it, bring the store up to date (`docs/commit-protocol.md`, take-over).
 
 use super::journal::Journal;
+use super::snapshot;
 use crate::edge::{Backoff, nonce};
 use crate::job::Job;
 use crate::status::{Line, RestoreProgress, Standing};
@@ -53,13 +54,16 @@ pub(crate) async fn open(job: &Job, plan: &Subtopology, task: &TaskId, line: &Li
 }
 
 async fn attempt(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line, journal: &Journal) -> Result<Opened> {
-    let store = job.stores.open(&job.topology.job, task)?;
+    let mut store = job.stores.open(&job.topology.job, task)?;
     let (first, end) = journal.range().await?;
-    let point = store.commit_point()?.cloned();
-    let previous = match &point {
-        Some(point) => claim_at(journal, point.generation, first, end).await?,
-        None => None,
-    };
+    let mut point = store.commit_point()?.cloned();
+    let mut previous = None;
+    if snapshot::is_needed(point.as_ref(), first) {
+        let restored = snapshot::restore(job, task, journal, store, (first, end)).await?;
+        (store, point, previous) = (restored.store, Some(restored.point), restored.claim);
+    } else if let Some(point) = &point {
+        previous = claim_at(journal, point.generation, first, end).await?;
+    }
     let internal = plan.sinks.iter().filter(|sink| sink.internal).map(|sink| sink.name.clone());
     let opening = Opening {
         nonce: nonce(&*job.entropy)?,

@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 /// Makes the task and starts its readers.
 pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Result<(Task, Readers)> {
     let TaskSeat { id, plan, line, .. } = seat;
+    let journal = id.partition(crate::topics::journal(&job.topology.job, &plan.name));
     let point = opened.coordinator.fold().point();
     let (mut offsets, channels, tails, published) = match point {
         Some(point) => (point.offsets, point.channels, point.tails, point.published_through),
@@ -118,6 +119,7 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Re
         offsets,
         open,
         append_sent_at: None,
+        snapshot_at: super::snapshot::first_due(job, &journal).await,
     };
     Ok((task, readers))
 }

@@ -6,7 +6,7 @@
 //! | Delta | incarnation and generation are current, the epoch is the last + 1, no Release since the Claim | kept for its Commit |
 //! | Commit | as a Delta | the epoch has happened |
 //! | Release | incarnation, generation and epoch are current | everything is published; the rest of the generation is void |
-//! | Snapshot | its incarnation is the journal's | nothing |
+//! | Snapshot | its incarnation is the journal's | every epoch up to its own is published: it is written only then. True for good, so a zombie's or a late copy counts, too |
 //!
 //! Everything else is [`Void`]: a zombie's record, or a copy of a record that was sent again. The fold depends on the
 //! records alone, so everybody who reads the same prefix knows the same; started from a [`CommitPoint`] it comes to the
@@ -92,7 +92,8 @@ pub enum Folded {
     Committed(Box<Committed>),
     /// The owner has handed over.
     Released,
-    /// A Snapshot of this journal; whether it can be used is for its reader to judge.
+    /// A Snapshot of this journal: everything up to its epoch is published and proven. Whether it can be used is for its
+    /// reader to judge.
     Snapshot,
     /// A record of ours that does nothing here. To be counted.
     Void(Void),
@@ -191,7 +192,10 @@ impl Fold {
             JournalRecord::Delta(delta) => self.delta(offset, delta),
             JournalRecord::Commit(commit) => self.committed(offset, commit, checksum)?,
             JournalRecord::Release(_) => self.hand_over(offset),
-            JournalRecord::Snapshot(_) => Folded::Snapshot,
+            JournalRecord::Snapshot(snapshot) => {
+                self.published(snapshot.epoch.min(self.epoch()));
+                Folded::Snapshot
+            }
         })
     }
 
