@@ -33,6 +33,11 @@ impl Place {
     /// when there is no broker.
     pub async fn open(example: &str, job: &str, options: &Options) -> Result<Place> {
         let backend: Backend = options.store.parse()?;
+        if !backend.is_available() {
+            return Err(Error::invalid(format!(
+                "this store is not compiled in, build the example with --features {backend}"
+            )));
+        }
         let directory = options.dir.clone().unwrap_or_else(|| Path::new("target/onceflow").join(example));
         if options.reset {
             reset(&directory)?;
