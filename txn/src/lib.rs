@@ -65,8 +65,8 @@ mod text;
 pub use body::{BODY_BYTES_MAX, EpochBody, INLINE_BYTES_MAX, ListedHalf, OutboxBatch, split};
 pub use check_back::{Answer, CheckBackView, verdict};
 pub use coordinator::{
-    Action, Changes, CommitPermit, Coordinator, Event, Opening, PART_BYTES_MAX, REPLAY_HELD_BYTES_MAX, ReadRecord,
-    Sealed,
+    Action, Changes, CommitPermit, Coordinator, Event, Opening, PART_BYTES_MAX, PassedOver, REPLAY_HELD_BYTES_MAX,
+    ReadRecord, Sealed,
 };
 pub use dedup::{Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, HELD_MAX_DEFAULT, Start};
 pub use fold::{Committed, Fold, Folded, Void};
@@ -77,5 +77,5 @@ pub use parts::recover_body;
 pub use publisher::{Item, ItemId, LinkId, PublishPlan, Publisher, Step, Work};
 pub use record::{
     Claim, Commit, CommitBody, Decoded, DeltaPart, Foreign, JournalRecord, OWNER_TEXT_BYTES_MAX, Owner, PARTS_MAX,
-    RECORD_BODY_BYTES_MAX, RECORD_MAGIC, RECORD_VERSION, Release, Snapshot, SnapshotLocation, decode,
+    RECORD_BODY_BYTES_MAX, RECORD_MAGIC, RECORD_VERSION, Release, Snapshot, SnapshotLocation, decode, record_checksum,
 };

@@ -3,6 +3,7 @@
 use crate::{Dice, bounds, rules};
 use onceflow_model::rules::{Bounds, Rules};
 use onceflow_model::world::{self, NONE, Rec};
+use onceflow_txn::record_checksum;
 use onceflow_txn::{
     Claim, Commit, CommitBody, Decoded, DeltaPart, Fold, Folded, JournalRecord, Owner, Release, Void, decode,
 };
@@ -38,7 +39,7 @@ impl Pair {
         assert!(matches!(decoded, Decoded::Record(_)), "{record:?}");
         let before = self.model.clone();
         self.model.step(self.length, record, rules, bounds);
-        let folded = match self.product.apply(Offset::new(u64::from(self.length)), &decoded, checksum(&bytes)) {
+        let folded = match self.product.apply(Offset::new(u64::from(self.length)), &decoded, record_checksum(&bytes)) {
             Ok(folded) => folded,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::DataLoss, "{error:?}");

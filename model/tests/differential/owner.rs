@@ -9,8 +9,8 @@ use crate::{Dice, rules};
 use onceflow_model::rules::{Bounds, Rules, S3};
 use onceflow_model::step::{Label, next};
 use onceflow_model::world::{NONE, Owner, Pc, Rec, Store, World};
+use onceflow_txn::record_checksum;
 use onceflow_txn::{Action, Changes, Coordinator, Decoded, Event, JournalRecord, Opening, ReadRecord, Sealed, decode};
-use onceflow_types::wire::checksum;
 use onceflow_types::{
     Channel, CommitPoint, Epoch, ErrorKind, Generation, Name, Nonce, Offset, Offsets, Partition, Sequence, Timestamp,
 };
@@ -193,7 +193,7 @@ impl Beside {
         for record in &after.journal[self.journal.len()..] {
             let bytes = &self.bytes[record];
             let offset = Offset::new(self.journal.len() as u64);
-            self.journal.push(ReadRecord { offset, decoded: decoded(bytes), checksum: checksum(bytes) });
+            self.journal.push(ReadRecord { offset, decoded: decoded(bytes), checksum: record_checksum(bytes) });
         }
     }
 

@@ -1,8 +1,8 @@
 //! `coordinator.txt`.
 
 use crate::table::{Step, run};
+use onceflow_txn::record_checksum;
 use onceflow_txn::*;
-use onceflow_types::wire::checksum;
 use onceflow_types::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,7 +68,7 @@ impl World {
     fn fold(&self) -> Fold {
         let mut fold = Fold::default();
         for (offset, bytes) in (0..).map(Offset::new).zip(&self.journal) {
-            fold.apply(offset, &decode(bytes).unwrap(), checksum(bytes)).unwrap();
+            fold.apply(offset, &decode(bytes).unwrap(), record_checksum(bytes)).unwrap();
         }
         fold
     }
@@ -152,7 +152,11 @@ impl World {
         let next = range.end;
         let records = range.map(|offset| {
             let bytes = &self.journal[offset as usize];
-            ReadRecord { offset: Offset::new(offset), decoded: decode(bytes).unwrap(), checksum: checksum(bytes) }
+            ReadRecord {
+                offset: Offset::new(offset),
+                decoded: decode(bytes).unwrap(),
+                checksum: record_checksum(bytes),
+            }
         });
         Event::Read { records: records.collect(), at_end: through.is_none() && next >= end }
     }

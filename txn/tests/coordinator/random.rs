@@ -1,8 +1,8 @@
 //! Any events in any order: no panic, and what is over stays over.
 
 use crate::owner_table::{channel, half};
+use onceflow_txn::record_checksum;
 use onceflow_txn::*;
-use onceflow_types::wire::checksum;
 use onceflow_types::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -81,8 +81,12 @@ struct Run {
 impl Run {
     fn records(&self, from: u64) -> Vec<ReadRecord> {
         let all = (0..).map(Offset::new).zip(&self.journal).skip(from as usize);
-        all.map(|(offset, bytes)| ReadRecord { offset, decoded: decode(bytes).unwrap(), checksum: checksum(bytes) })
-            .collect()
+        all.map(|(offset, bytes)| ReadRecord {
+            offset,
+            decoded: decode(bytes).unwrap(),
+            checksum: record_checksum(bytes),
+        })
+        .collect()
     }
 
     /// The event that the action at the front leads to; `None`: there is none.

@@ -1,7 +1,7 @@
 //! One journal, one sink broker and everything that can go wrong with them.
 
+use onceflow_txn::record_checksum;
 use onceflow_txn::{Decoded, Identity, ReadRecord, decode};
-use onceflow_types::wire::checksum;
 use onceflow_types::{Error, HalfHandle, Offset, Partition};
 use std::collections::BTreeMap;
 
@@ -140,7 +140,7 @@ impl World {
     pub(crate) fn read(&self, from: Offset, end: Offset, records_max: usize) -> Vec<ReadRecord> {
         let records = (from.get()..end.get()).take(records_max).map(|offset| {
             let bytes = &self.journal[offset as usize];
-            ReadRecord { offset: Offset::new(offset), decoded: decoded(bytes), checksum: checksum(bytes) }
+            ReadRecord { offset: Offset::new(offset), decoded: decoded(bytes), checksum: record_checksum(bytes) }
         });
         records.collect()
     }
