@@ -103,8 +103,9 @@ impl FromStr for Backend {
 
 /// How much memory the store of one task may use, in bytes. What else a backend needs is said in its module.
 ///
-/// The defaults suit a worker with four tasks: with fjall, whose sealed buffers can pile up to four while writes are
-/// faster than the disk, at most 4 x (5 x 4 MiB + 4 MiB) = 96 MiB, usually less than half of it.
+/// The defaults suit a worker with four tasks. A fjall store takes at most three write buffers and its cache, a RocksDB
+/// store two: 4 x (3 x 4 MiB + 4 MiB) = 64 MiB when all of them write faster than the disk, and less otherwise. An epoch
+/// that is larger than a write buffer takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBudget {
     /// One write buffer (memtable): changes collect in it before they are written as a sorted table. A fjall store

@@ -15,8 +15,10 @@
 //! the journal of the task replays the rest. Damaged folder names or options make fjall panic; that is contained.
 //!
 //! # Memory
-//! One worker thread. At most one active and four sealed memtables of `write_buffer_bytes`, then writes wait; a block
-//! cache of `cache_bytes`. The journal file is 64 MiB of address, sparse on disk, and not in memory.
+//! One worker thread, which flushes and merges. A full memtable is sealed by the commit that filled it, not by the
+//! worker, which may be busy; a commit that finds two sealed ones waits until one is flushed. So there are at most three
+//! memtables of `write_buffer_bytes` (or of one epoch, when that is more), and a block cache of `cache_bytes`. The
+//! journal file is 64 MiB of address, sparse on disk, and not in memory.
 
 use crate::contain::contain;
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
@@ -24,6 +26,7 @@ use crate::{Delta, MemoryBudget, Order};
 use ::fjall::{CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, KvPair, OwnedWriteBatch, PersistMode};
 use onceflow_types::{Error, Result};
 use std::path::Path;
+use std::time::Duration;
 
 const KEYSPACE: &str = "state";
 /// Flushes and compactions of one task; more threads would only compete with the tasks.
@@ -32,8 +35,19 @@ const WORKER_THREADS: usize = 1;
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Open table files.
 const FILES_CACHED_MAX: usize = 64;
+/// Full memtables that wait for the worker. fjall itself allows four, and waits in steps of 100 ms without an end.
+const SEALED_MAX: usize = 2;
+/// How long a commit waits for a flush: steps of a millisecond, five minutes in all. A merge of large tables may be in
+/// front of it; beyond that the worker is dead.
+const FLUSH_WAIT: Duration = Duration::from_millis(1);
+const FLUSH_WAITS_MAX: u32 = 300_000;
+/// What a memtable counts for an entry beside its bytes, about.
+const ENTRY_BYTES: usize = 64;
 
 pub(crate) struct Fjall {
+    write_buffer_bytes: usize,
+    /// Written since a memtable was last sealed.
+    buffered_bytes: usize,
     // Declared before the database, which waits for its threads when it is dropped.
     state: Keyspace,
     database: Database,
@@ -51,7 +65,28 @@ impl Fjall {
             .open()?;
         let buffer = memory.write_buffer_bytes as u64;
         let state = database.keyspace(KEYSPACE, || KeyspaceCreateOptions::default().max_memtable_size(buffer))?;
-        Ok(Fjall { state, database })
+        Ok(Fjall { write_buffer_bytes: memory.write_buffer_bytes, buffered_bytes: 0, state, database })
+    }
+
+    fn wait_for_flush(&self) -> Result<()> {
+        for _ in 0..FLUSH_WAITS_MAX {
+            if self.state.sealed_memtable_count() < SEALED_MAX {
+                return Ok(());
+            }
+            // A store is synchronous and blocks on its disk; there is nothing else to wait on.
+            std::thread::park_timeout(FLUSH_WAIT);
+        }
+        Err(Error::corrupt("fjall does not flush its memtables"))
+    }
+
+    /// Seals the memtable when it is full.
+    fn seal_when_full(&mut self, written: usize) -> Result<()> {
+        self.buffered_bytes += written;
+        if self.buffered_bytes > self.write_buffer_bytes {
+            self.state.rotate_memtable().map_err(failure("flush"))?;
+            self.buffered_bytes = 0;
+        }
+        Ok(())
     }
 }
 
@@ -85,11 +120,14 @@ impl Engine for Fjall {
 
     fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
         contain(Self::NAME, || {
+            self.wait_for_flush()?;
             let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), delta.len() + 1)
                 .durability(Some(PersistMode::Buffer));
             let mut engine = Vec::new();
+            let mut written = 0;
             for (key, change) in delta {
                 engine_key(key, &mut engine);
+                written += engine.len() + change.map_or(0, <[u8]>::len) + ENTRY_BYTES;
                 match change {
                     Some(value) => batch.insert(&self.state, engine.as_slice(), value),
                     None => batch.remove(&self.state, engine.as_slice()),
@@ -98,7 +136,8 @@ impl Engine for Fjall {
             if let Some(point) = point {
                 batch.insert(&self.state, POINT_KEY, point);
             }
-            batch.commit().map_err(failure("commit"))
+            batch.commit().map_err(failure("commit"))?;
+            self.seal_when_full(written)
         })
     }
 

@@ -201,7 +201,7 @@ fn memory_equals_the_model() {
 #[cfg(feature = "fjall")]
 #[test]
 fn fjall_equals_the_model() {
-    run(Backend::Fjall, if cfg!(debug_assertions) { 25 } else { 60 });
+    run(Backend::Fjall, if cfg!(debug_assertions) { 12 } else { 60 });
 }
 
 #[cfg(feature = "rocksdb")]

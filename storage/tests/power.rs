@@ -73,7 +73,7 @@ fn run(backend: Backend, log_suffix: &str, cases: u32) {
 #[cfg(feature = "fjall")]
 #[test]
 fn fjall_is_at_a_whole_commit_after_loss_of_log_pages() {
-    run(Backend::Fjall, ".jnl", if cfg!(debug_assertions) { 15 } else { 60 });
+    run(Backend::Fjall, ".jnl", if cfg!(debug_assertions) { 8 } else { 60 });
 }
 
 #[cfg(feature = "rocksdb")]
