@@ -135,6 +135,26 @@ async fn an_undecodable_record_stops_the_job_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_panic_in_a_users_function_stops_the_job_and_loses_nothing() {
+    let place = numbers().await;
+    let topology = |careful: bool| {
+        let builder = StreamBuilder::new("numbers").unwrap();
+        let numbers = builder.source("numbers-in", Json::<i64>::new()).start(StartPolicy::Earliest);
+        let checked = numbers.on_error(ErrorPolicy::Skip).map(move |number| {
+            assert!(careful || number != 3, "three is not allowed");
+            number * 2
+        });
+        checked.sink("doubled", "numbers-out", Json::new());
+        builder.build().unwrap()
+    };
+    let stores = memory();
+    let error = place.fail(topology(false), &stores, quick()).await;
+    says(&error, ErrorKind::Bug, &["panicked", "three is not allowed"]);
+    place.run(topology(true), &stores, quick(), "numbers-in").await;
+    assert_eq!(place.bodies("numbers-out", "numbers").await, ["2", "6"]);
+}
+
+#[tokio::test]
 async fn a_skipped_record_is_counted() {
     let place = numbers().await;
     let status = place.run(doubled(ErrorPolicy::Skip), &memory(), quick(), "numbers-in").await;

@@ -7,6 +7,8 @@ use crate::status::Standing;
 use crate::task::{self, Control, TaskSeat};
 use futures_util::future::join_all;
 use onceflow_types::{Error, ErrorKind, Result};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,7 +34,7 @@ impl Worker {
             self.finished = None;
         }
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was reported by the panic hook; the job's failure says the rest.
+            // It catches panics; the job's failure says what there was.
             let _ = thread.join();
         }
     }
@@ -59,6 +61,12 @@ pub(super) fn start(
     shares.into_iter().enumerate().map(start_one).collect()
 }
 
+/// What to say of a panic; the panic hook has told where it was.
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::bug(format!("a worker thread panicked: {}", text.unwrap_or("no message")))
+}
+
 #[derive(Clone)]
 struct Setup {
     job: Arc<Job>,
@@ -70,7 +78,9 @@ impl Setup {
     fn start(self, number: usize, seats: Vec<TaskSeat>) -> Result<Worker> {
         let (done, finished) = oneshot::channel();
         let run = move || {
-            if let Err(error) = self.run(number, seats) {
+            // A user's function may panic. What the tasks held is dropped with them, as after any error.
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.run(number, seats)));
+            if let Err(error) = outcome.unwrap_or_else(|panic| Err(panicked(&*panic))) {
                 self.fail(error);
             }
             // Nobody may wait any more.
@@ -110,6 +120,10 @@ impl Setup {
         loop {
             let result = task::run(&self.job, seat, self.control.subscribe()).await;
             let Err(error) = result else { return };
+            // Nothing is handed over then, and whoever waits for the drain must know. A fenced task is another's to hand over.
+            if *self.control.borrow() == Control::Drain && error.kind() != ErrorKind::Fenced {
+                return self.fail(error.context(format!("task {}", seat.id)));
+            }
             let now = self.job.monotonic.now();
             let reached = self.epoch_of(seat);
             if epoch.replace(reached) != Some(reached) {

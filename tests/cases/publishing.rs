@@ -252,3 +252,26 @@ async fn a_lost_send_is_repeated_and_sequences_stay_complete() {
         }
     }
 }
+
+/// An END that was answered, but not on disk when the broker was killed: the reply proved nothing, and a send over a newer
+/// connection proves nothing about it either. The output is looked for, and the END repeated.
+#[tokio::test]
+async fn an_answered_end_that_the_broker_forgot_is_repeated() {
+    for nth in 1..=6 {
+        let world = World::new();
+        let ledger = Ledger::new("forgotten");
+        ledger.make_topics(&*world.plain).await;
+        let all = entries(0, 6);
+        ledger.produce(&*world.plain, &all).await;
+        let forgotten = world.faulty.on(On::of(Call::End, &ledger.output()), nth, Fault::Forgotten);
+        let mut runtime = world.start(&ledger, quick()).await;
+        let settled = world.settle(&ledger, &mut runtime, &all).await;
+        assert!(matches!(settled, Settled::Done), "{settled:?}");
+        let scans = runtime.status()[&ledger.task()].protocol.scans;
+        runtime.drain().await.unwrap();
+        assert_eq!(world.faulty.fired(forgotten), 1);
+        assert!(scans > 0, "without a look nobody would know");
+        let counts = ledger.check(&world.plain, &all).await.unwrap();
+        assert_eq!((counts.messages, counts.dedup.duplicates), (6, 0), "what was found is not repeated");
+    }
+}

@@ -143,3 +143,25 @@ async fn a_drain_ends_at_an_epoch_boundary() {
         ledger.check(&world.plain, &all).await.unwrap();
     }
 }
+
+/// A drain that cannot hand over says so; what is open is settled by the next start.
+#[tokio::test]
+async fn a_drain_that_cannot_hand_over_is_an_error() {
+    let world = World::new();
+    let ledger = Ledger::new("cut-off");
+    ledger.make_topics(&*world.plain).await;
+    let all = entries(0, 4);
+    ledger.produce(&*world.plain, &all).await;
+    let mut runtime = world.start(&ledger, quick()).await;
+    let settled = world.settle(&ledger, &mut runtime, &all).await;
+    assert!(matches!(settled, Settled::Done), "{settled:?}");
+    let away = world.faulty.on_each(On::of(Call::Append, &ledger.journal()), 1..1_000, Fault::RequestLost);
+    let error = runtime.drain().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+    assert!(error.to_string().contains("entries@local:0"), "{error}");
+    assert!(world.faulty.fired(away) > 0);
+    world.faulty.reborn().await;
+    world.faulty.clear();
+    world.run(&ledger, quick(), &all).await;
+    ledger.check(&world.plain, &all).await.unwrap();
+}

@@ -97,7 +97,7 @@ impl Log for FaultyLog {
             let (inner, to, batch) = (inner.clone(), to.clone(), batch.clone());
             async move { inner.append(&to, &batch).await }.boxed()
         };
-        let acked = self.change(Call::Append, partition, run).await?;
+        let acked = self.change(Call::Append, partition, run, None).await?;
         Ok(Acked { link: self.over(acked.link), ..acked })
     }
 
@@ -107,7 +107,7 @@ impl Log for FaultyLog {
             let (inner, to, batch) = (inner.clone(), to.clone(), batch.clone());
             async move { inner.prepare(&to, &batch).await }.boxed()
         };
-        let prepared = self.change(Call::Prepare, target, run).await?;
+        let prepared = self.change(Call::Prepare, target, run, None).await?;
         Ok(Prepared { link: self.over(prepared.link), ..prepared })
     }
 
@@ -117,7 +117,10 @@ impl Log for FaultyLog {
             let (inner, given) = (inner.clone(), given.clone());
             async move { inner.end(&given, end).await }.boxed()
         };
-        let link = self.change(Call::End, &handle.target, run).await?;
+        let (inner, given) = (self.inner.clone(), handle.clone());
+        // The message is lost, the half is not: it can be ended again.
+        let forgotten = async move { inner.end(&given, End::Rollback).await }.boxed();
+        let link = self.change(Call::End, &handle.target, run, Some(forgotten)).await?;
         Ok(self.over(link))
     }
 

@@ -50,6 +50,8 @@ pub struct FaultyLog {
     redirects: Mutex<BTreeMap<Arc<str>, Arc<str>>>,
     lag: Mutex<Option<Arc<Lag>>>,
     connections: AtomicU64,
+    /// The next call needs a new connection.
+    broken: AtomicBool,
     dead: AtomicBool,
 }
 
@@ -64,6 +66,7 @@ impl FaultyLog {
             redirects: Mutex::default(),
             lag: Mutex::default(),
             connections: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         })
     }
@@ -146,18 +149,22 @@ impl FaultyLog {
         call: Call,
         partition: &Partition,
         run: impl Fn() -> BoxFuture<'static, Result<T>> + Send,
+        forgotten: Option<BoxFuture<'static, Result<T>>>,
     ) -> Result<T> {
         if self.is_dead() {
             pause(Duration::from_millis(1)).await;
             return Err(Error::retry("the process is dead"));
+        }
+        if self.broken.swap(false, Ordering::SeqCst) {
+            self.connections.fetch_add(1, Ordering::SeqCst);
         }
         let fault = self.fault(call, &partition.topic);
         let held_back = matches!(fault, Some(Fault::Late(_)));
         lock(&self.trace).push(Trace::Started(call, partition.topic.clone()));
         let lag = lock(&self.lag).clone();
         let result = match &lag {
-            Some(lag) => lag.during(self.under(fault, run)).await,
-            None => self.under(fault, run).await,
+            Some(lag) => lag.during(self.under(fault, run, forgotten)).await,
+            None => self.under(fault, run, forgotten).await,
         };
         lock(&self.trace).push(Trace::Finished(call, partition.topic.clone(), result.is_ok()));
         if !held_back {
@@ -170,6 +177,7 @@ impl FaultyLog {
         &self,
         fault: Option<Fault>,
         run: impl Fn() -> BoxFuture<'static, Result<T>> + Send,
+        forgotten: Option<BoxFuture<'static, Result<T>>>,
     ) -> Result<T> {
         let lost = |what: &str| Err(Error::retry(format!("injected: {what}")));
         match fault {
@@ -205,6 +213,15 @@ impl FaultyLog {
             Some(Fault::Reconnected) => {
                 self.connections.fetch_add(1, Ordering::SeqCst);
                 run().await
+            }
+            Some(Fault::Forgotten) => {
+                let result = match forgotten {
+                    Some(forgotten) => forgotten.await,
+                    // Other acknowledgements are kept.
+                    None => run().await,
+                };
+                self.broken.store(true, Ordering::SeqCst);
+                result
             }
             Some(Fault::Death { carried_out }) => {
                 self.dead.store(true, Ordering::SeqCst);

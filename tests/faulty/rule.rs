@@ -34,6 +34,8 @@ pub enum Fault {
     Late(usize),
     /// The broker was started again before it: carried out over a new connection.
     Reconnected,
+    /// For ENDs: answered as done, but the broker is killed before the message is on disk, and started again.
+    Forgotten,
     /// The process dies: this call is its last, and no later one is carried out.
     Death { carried_out: bool },
 }
