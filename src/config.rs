@@ -72,14 +72,12 @@ pub struct Config {
     pub frame_inflated_bytes_max: usize,
     /// Most bytes of one batch of plain messages \[1 MiB\].
     pub send_bytes_max: usize,
-    /// Messages held back per source partition while one before them is missing \[10,000\].
+    /// Messages held back per upstream channel while one before them is missing \[10,000\].
     pub held_messages_max: usize,
     /// Dedup positions of channels unseen for longer are forgotten; must exceed the retention of the topics \[7 days\].
     pub channel_retention: Duration,
     /// How often committed offsets are told to the log, for lag tools \[5 s\].
     pub report_time: Duration,
-    /// How often topics are asked for new queues \[30 s\].
-    pub discovery_time: Duration,
     /// How often each task writes a snapshot of its state, also when it is idle \[24 h\]. At most a third of the log's
     /// retention (RocketMQ's `fileReservedTime`, 72 h), so that a journal whose beginning is gone can still be opened.
     pub snapshot_time: Duration,
@@ -119,7 +117,6 @@ impl Default for Config {
             held_messages_max: 10_000,
             channel_retention: Duration::from_secs(7 * 24 * 3600),
             report_time: Duration::from_secs(5),
-            discovery_time: Duration::from_secs(30),
             snapshot_time: Duration::from_hours(24),
             on_source_loss: SourceLoss::Stop,
             allow_upgrade: false,
@@ -160,7 +157,6 @@ impl Config {
             ("publish_lease", self.publish_lease),
             ("backoff_first", self.backoff_first),
             ("report_time", self.report_time),
-            ("discovery_time", self.discovery_time),
             ("snapshot_time", self.snapshot_time),
         ];
         if let Some((name, _)) = times.iter().find(|(_, time)| time.is_zero()) {

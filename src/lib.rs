@@ -1,4 +1,68 @@
-//! onceflow
+//! An exactly-once stream processor for Apache RocketMQ.
+//!
+//! A program describes a [topology](topology): sources, operators, sinks. The [`Runtime`] cuts the work of each task into
+//! epochs and commits, for each epoch, the source offsets, the state changes and the output as one unit. A crash, a pause,
+//! a move to another machine or a repeated message never makes an effect appear twice or get lost.
+//!
+//! What it is not: a cluster manager, a database, or a way to make effects outside the log exact.
+//!
+//! ```
+//! # #[cfg(all(feature = "embedded", feature = "fjall"))]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use onceflow::codec::Utf8;
+//! use onceflow::log::embedded::{EmbeddedLog, EmbeddedOptions};
+//! use onceflow::log::{Log, MessageBatch, Queues, TopicSpec};
+//! use onceflow::storage::{Backend, StoreOptions};
+//! use onceflow::{Runtime, StartPolicy, StreamBuilder, TopicReader, types::Name};
+//! use std::{sync::Arc, time::Duration};
+//!
+//! let builder = StreamBuilder::new("shout")?;
+//! builder.source("words", Utf8).start(StartPolicy::Earliest).map(|word| word.to_uppercase()).sink("out", "shouts", Utf8);
+//! let topology = builder.build()?;
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let directory = directory.path();
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let log: Arc<dyn Log> = Arc::new(EmbeddedLog::open(directory.join("log"), EmbeddedOptions::default())?);
+//! for topic in ["words", "shouts"] {
+//!     log.create_topic(&TopicSpec { topic: topic.into(), queues: Queues::PerBroker(1) }).await?;
+//! }
+//! let mut words = MessageBatch::default();
+//! words.push(&[], b"hello")?;
+//! log.append(&log.partitions("words").await?[0], &words).await?;
+//!
+//! let stores = Arc::new(StoreOptions::new(Backend::Fjall, directory.join("state")));
+//! let mut job = Runtime::builder(topology, log.clone(), stores).start().await?;
+//! assert!(job.wait_caught_up(Duration::from_secs(30)).await?);
+//! job.drain().await?;
+//!
+//! let output = TopicReader::open(log, "shouts", Name::job("shout")?).await?.read_to_end().await?;
+//! assert_eq!(output[0].body, "HELLO");
+//! # Ok::<(), onceflow::types::Error>(())
+//! # })?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "embedded", feature = "fjall")))]
+//! # fn main() {}
+//! ```
+//!
+//! Data moves one way; each module is a room in that corridor (`docs/architecture.md` walks through it):
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`topology`] | the language: [`StreamBuilder`], [`Stream`], [`KeyedStream`], and the compiled [`Topology`] |
+//! | [`codec`] | bytes to values and back |
+//! | [`stage`], [`record`] | what the task loop drives, and what flows through it |
+//! | [`state`] | named tables with a typed cache over a store |
+//! | [`output`] | the messages of an open epoch |
+//! | `task`, `runtime` | the epoch loop, opening and publishing; worker threads: [`Runtime`], [`Config`], [`TaskStatus`] |
+//! | [`testing`] | runs a topology without log or threads |
+//! | [`topics`] | the names of the topics and groups that a job makes |
+//! | [`log`], [`storage`], [`txn`], [`types`] | the crates below: logs, stores, the protocol, the vocabulary |
+
+#[cfg(all(doctest, feature = "embedded", feature = "fjall"))]
+#[doc = include_str!("../README.md")]
+struct ReadmeProgram;
 
 pub mod codec;
 mod config;

@@ -56,6 +56,8 @@ pub struct ProtocolCounters {
     pub scan_found: u64,
     /// Journal records that were void when folded.
     pub void_records: u64,
+    /// Journal messages that were not ours, or damaged.
+    pub foreign_records: u64,
     /// Messages of upstream jobs or tasks that came again and were dropped by their sequence.
     pub duplicates_dropped: u64,
     /// Messages held back until one before them arrived.

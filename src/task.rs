@@ -31,7 +31,7 @@ use crate::status::{Line, Standing};
 use crate::topology::Subtopology;
 use channels::Channels;
 use intake::Intake;
-use onceflow_txn::Coordinator;
+use onceflow_txn::{Coordinator, PassedOver};
 use onceflow_types::{Offsets, Partition, Result, TaskId};
 use publish::Publishing;
 use reader::{Pulled, Readers};
@@ -79,6 +79,8 @@ pub(crate) struct Task {
     open: OpenEpoch,
     /// When the journal append that was acknowledged last was sent: the lease counts from there.
     append_sent_at: Option<Duration>,
+    /// What the coordinator had passed over when it was shown last.
+    passed_over: PassedOver,
     /// When the next snapshot is due.
     snapshot_at: Duration,
 }

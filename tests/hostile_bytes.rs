@@ -2,11 +2,6 @@
 //! TARGET` in `fuzz/` goes further.
 #![allow(clippy::pedantic, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
-use onceflow::log as onceflow_log;
-use onceflow::storage as onceflow_storage;
-use onceflow::txn as onceflow_txn;
-use onceflow::types as onceflow_types;
-
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
@@ -42,8 +37,7 @@ fn identity() -> Identity {
 
 /// Real bytes of each kind, to be damaged.
 fn samples() -> Vec<Vec<u8>> {
-    let release =
-        Release { incarnation: Incarnation::new(1), generation: Generation::new(2), epoch: Epoch::new(3) };
+    let release = Release { incarnation: Incarnation::new(1), generation: Generation::new(2), epoch: Epoch::new(3) };
     let body = EpochBody { changes: vec![7; 300], halves: vec![], outbox: vec![] };
     let mut batch = MessageBatch::default();
     batch.push(b"KEYS\x01a\x02", &[5; 100]).expect("a message");

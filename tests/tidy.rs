@@ -243,7 +243,13 @@ fn reach(file: &Path, target: bool, used: &mut BTreeSet<PathBuf>) {
     }
     let beside = target || name(file) == "mod.rs";
     let folder = if beside { file.parent().unwrap_or(file).to_owned() } else { file.with_extension("") };
-    for module in read(file).lines().filter_map(module) {
+    let text = read(file);
+    // `#[path = "..."]` is relative to the folder of the file that says it.
+    for path in text.lines().filter_map(|line| line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]")) {
+        let path = file.parent().unwrap_or(file).join(path).canonicalize().unwrap_or_default();
+        reach(&path, false, used);
+    }
+    for module in text.lines().filter_map(module) {
         let candidates = [folder.join(format!("{module}.rs")), folder.join(module).join("mod.rs")];
         candidates.iter().filter(|path| path.is_file()).for_each(|path| reach(path, false, used));
     }

@@ -2,7 +2,13 @@
 //! JSON object. Exit code 1 when the output is not exact.
 //!
 //! `cargo xtask bench` calls it; see `docs/benchmarks.md`.
-#![allow(missing_docs, unreachable_pub, clippy::pedantic, clippy::indexing_slicing, reason = "a program for people, not an API")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::indexing_slicing,
+    reason = "a program for people, not an API"
+)]
 
 mod measure;
 mod spec;

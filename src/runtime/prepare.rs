@@ -108,7 +108,17 @@ async fn tasks(topology: &Topology, plan: &Subtopology, log: &dyn Log, patience:
     let journal: Arc<str> = topics::journal(&topology.job, &plan.name).into();
     let spec = TopicSpec { topic: journal.clone(), queues: Queues::SameAs(widest) };
     patience.of(|| log.create_topic(&spec)).await?;
-    let fresh = journals_are_empty(log, &journal, patience).await?;
+    let journals = patience.of(|| log.partitions(&journal)).await?;
+    let has_journal =
+        |place: &(Arc<str>, u32)| journals.iter().any(|queue| (&queue.broker, queue.queue) == (&place.0, place.1));
+    if let Some((broker, queue)) = places.iter().find(|place| !has_journal(place)) {
+        return Err(Error::invalid(format!(
+            "the sources of a subtopology must lie on the same brokers and queue numbers, no journal queue for one: \
+             subtopology={} broker={broker} queue={queue}",
+            plan.name
+        )));
+    }
+    let fresh = journals_are_empty(log, &journals, patience).await?;
     let seats = places.into_iter().zip(0..).map(|((broker, queue), index)| Seat {
         id: TaskId { subtopology: plan.name.clone(), broker, queue },
         plan: plan.clone(),
@@ -119,9 +129,9 @@ async fn tasks(topology: &Topology, plan: &Subtopology, log: &dyn Log, patience:
 }
 
 /// A job that has never run: only then start policies count. Afterwards a queue without a journal is a new queue.
-async fn journals_are_empty(log: &dyn Log, journal: &str, patience: &Patience<'_>) -> Result<bool> {
-    for queue in patience.of(|| log.partitions(journal)).await? {
-        if patience.of(|| log.offsets(&queue)).await?.next > Offset::ZERO {
+async fn journals_are_empty(log: &dyn Log, journals: &[Partition], patience: &Patience<'_>) -> Result<bool> {
+    for queue in journals {
+        if patience.of(|| log.offsets(queue)).await?.next > Offset::ZERO {
             return Ok(false);
         }
     }

@@ -224,8 +224,14 @@ impl Task {
         }
         publisher.decided(plan);
         publishing.work.notify_one();
-        let epoch = self.coordinator.borrow().epoch();
+        let (epoch, passed) = {
+            let coordinator = self.coordinator.borrow();
+            (coordinator.epoch(), coordinator.passed_over())
+        };
+        let shown = std::mem::replace(&mut self.passed_over, passed);
         self.line.update(|status| {
+            status.protocol.void_records += passed.void - shown.void;
+            status.protocol.foreign_records += passed.foreign - shown.foreign;
             status.epoch = epoch;
             status.published_through = publisher.published_through();
             status.offsets.clone_from(&self.reported.borrow());

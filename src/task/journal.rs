@@ -2,8 +2,7 @@
 
 use crate::edge::{Monotonic, sleep};
 use onceflow_log::{Link, Log, MessageBatch, ReadLimit, RecordBatch};
-use onceflow_txn::{Decoded, Foreign, ReadRecord, decode};
-use onceflow_types::wire::checksum;
+use onceflow_txn::{Decoded, Foreign, ReadRecord, decode, record_checksum};
 use onceflow_types::{Error, Offset, Partition, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +89,7 @@ fn decode_all(batch: &RecordBatch) -> Result<Vec<ReadRecord>> {
             // A message that cannot be read at all is nobody's record: void for every reader alike.
             Err(_) => Decoded::Foreign(Foreign::NotOurs),
         };
-        Ok(ReadRecord { offset: record.offset(), decoded, checksum: record.body().map_or(0, checksum) })
+        Ok(ReadRecord { offset: record.offset(), decoded, checksum: record.body().map_or(0, record_checksum) })
     };
     batch.iter().map(decode_one).collect()
 }

@@ -17,7 +17,7 @@ use crate::state::TaskState;
 use crate::topology::{SourcePlan, StartPolicy, Subtopology};
 use onceflow_log::Log;
 use onceflow_storage::Overlay;
-use onceflow_txn::{CheckBackView, Publisher};
+use onceflow_txn::{CheckBackView, PassedOver, Publisher};
 use onceflow_types::{Epoch, Error, Name, Offset, Offsets, Partition, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -119,6 +119,7 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Re
         offsets,
         open,
         append_sent_at: None,
+        passed_over: PassedOver::default(),
         snapshot_at: super::snapshot::first_due(job, &journal).await,
     };
     Ok((task, readers))

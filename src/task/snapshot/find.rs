@@ -42,7 +42,6 @@ async fn commit_is_there(journal: &Journal, first: Offset, snapshot: &Snapshot) 
         return Ok(true);
     }
     let records = journal.read(snapshot.commit_offset, true).await?;
-    // The checksum alone would not tell: over a record that ends in its own CRC it is the same for every record.
     Ok(records.first().is_some_and(|record| match &record.decoded {
         Decoded::Record(JournalRecord::Commit(commit)) => {
             record.checksum == snapshot.commit_checksum

@@ -169,10 +169,13 @@ fn one_fault_anywhere_is_harmless() {
     println!("{count} schedules with a power loss after an unacknowledged request");
 }
 
-/// The whole product; run it by release: `cargo test --release -p onceflow-txn --test sweep -- --ignored`.
+/// The whole product: minutes, so only in the long tests.
 #[test]
-#[ignore = "minutes"]
 fn all_of_it() {
+    if std::env::var_os("ONCEFLOW_LONG").is_none() {
+        eprintln!("NOT RUN: the whole product of cuts and faults; `cargo xtask test --long` runs it");
+        return;
+    }
     let setups = [true, false]
         .into_iter()
         .flat_map(|eager| [true, false].into_iter().map(move |release| Setup { eager, release, ..INLINE }));

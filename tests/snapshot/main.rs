@@ -2,12 +2,11 @@
 #![cfg(all(feature = "embedded", feature = "fjall"))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests, as in the tests themselves")]
 
+#[path = "../common/mod.rs"]
 mod common;
 #[allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "test helpers")]
-#[path = "snapshot/log.rs"]
 mod log;
 #[allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "test helpers")]
-#[path = "snapshot/stores.rs"]
 mod stores;
 
 use common::{JOB, Payment, config, make_topics, produce, topology, verify};
