@@ -16,7 +16,7 @@ use std::time::Duration;
 fn inflate(delivery: Delivery, policy: ErrorPolicy) -> Topology {
     let builder = StreamBuilder::new("inflate").unwrap();
     let sizes = builder.source("sizes", Json::<usize>::new()).start(StartPolicy::Earliest);
-    let bodies = sizes.map(|size| noise(size)).key_by(Vec::len).partitioned_by_key();
+    let bodies = sizes.map(noise).key_by(Vec::len).partitioned_by_key();
     let kept = bodies.aggregate("kept", Vec::new, |kept: &mut Vec<u8>, body: &Vec<u8>| {
         kept.clear();
         kept.extend_from_slice(&body[..body.len().min(600_000)]);

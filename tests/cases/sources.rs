@@ -71,7 +71,7 @@ async fn a_source_that_lost_messages_can_be_resumed_at_its_end() {
         pause(Duration::from_millis(2)).await;
     }
     let new = entry(77, "A", 1_000);
-    append(&*world.plain, "short-in-restored", &[new.clone()]).await;
+    append(&*world.plain, "short-in-restored", std::slice::from_ref(&new)).await;
     let mut all = entries(0, 6);
     all.push(new);
     let settled = world.settle(&ledger, &mut runtime, &all).await;

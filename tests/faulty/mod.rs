@@ -5,6 +5,9 @@
     missing_docs,
     unreachable_pub,
     clippy::pedantic,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::manual_is_multiple_of,
     reason = "a test helper; not every test uses all of it"
 )]
 
