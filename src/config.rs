@@ -31,11 +31,11 @@ pub struct Config {
     /// An epoch is sealed this long after its first record \[200 ms\]. Must be below half of the broker's
     /// `transactionTimeOut` (6 s), or halves are checked while they are still open.
     pub epoch_time: Duration,
-    /// ... or after this many source records \[100,000\],
+    /// ... or after this many source records \[50,000\],
     pub epoch_records_max: usize,
-    /// ... or this many output bytes \[16 MiB\],
+    /// ... or this many output bytes \[4 MiB\],
     pub epoch_output_bytes_max: usize,
-    /// ... or this many changed state bytes \[16 MiB\],
+    /// ... or this many changed state bytes \[8 MiB\],
     pub epoch_state_bytes_max: usize,
     /// ... or this many output messages of `Transactional` sinks \[4,000\], whichever comes first.
     pub epoch_halves_max: usize,
@@ -94,9 +94,9 @@ impl Default for Config {
         Config {
             threads: 0,
             epoch_time: Duration::from_millis(200),
-            epoch_records_max: 100_000,
-            epoch_output_bytes_max: 16 << 20,
-            epoch_state_bytes_max: 16 << 20,
+            epoch_records_max: 50_000,
+            epoch_output_bytes_max: 4 << 20,
+            epoch_state_bytes_max: 8 << 20,
             epoch_halves_max: 4_000,
             unpublished_epochs_max: 4,
             publish_lease: Duration::from_secs(10),

@@ -9,7 +9,7 @@ use crate::edge::{Entropy, Monotonic, SystemEntropy, sleep};
 use crate::job::Job;
 use crate::output::message_room;
 use crate::status::{Board, Line, TaskStatus};
-use crate::task::{Control, TaskSeat};
+use crate::task::{Control, TaskSeat, barrier};
 use crate::topology::{Subtopology, Topology};
 use onceflow_log::{Log, MESSAGE_OVERHEAD_BYTES};
 use onceflow_storage::StoreFactory;
@@ -166,7 +166,7 @@ impl Runtime {
     }
 
     /// Whether everything that was in the sources when this was called is processed, decided and published, through all
-    /// subtopologies.
+    /// subtopologies, and can be read by everybody. The last is made sure of by a barrier on each broker.
     ///
     /// # Errors
     /// `Retry` when the log cannot be reached; what stopped the job, if it has stopped.
@@ -179,6 +179,9 @@ impl Runtime {
                     return Ok(false);
                 }
             }
+        }
+        for queue in self.job.barriers.values() {
+            barrier(&*self.job.log, queue).await?;
         }
         Ok(true)
     }

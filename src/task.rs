@@ -29,6 +29,8 @@ use crate::stage::{Context, Counters, Stage};
 use crate::state::TaskState;
 use crate::status::{Line, Standing};
 use crate::topology::Subtopology;
+pub(crate) use journal::barrier;
+
 use channels::Channels;
 use intake::Intake;
 use onceflow_txn::{Coordinator, PassedOver};

@@ -49,7 +49,7 @@ struct Args {
     #[arg(long)]
     name_server: Option<String>,
     /// Where log and state go; a temporary directory by default.
-    #[arg(long)]
+    #[arg(long, overrides_with = "dir")]
     dir: Option<PathBuf>,
     /// Time between commits, in ms.
     #[arg(long, default_value_t = 200)]
@@ -57,6 +57,12 @@ struct Args {
     /// Ask the disk to sync each append of the embedded log.
     #[arg(long)]
     sync: bool,
+    /// Tells the topics of this run apart on a broker.
+    #[arg(long, hide = true)]
+    run: Option<u32>,
+    /// Only write the input: in a process of its own, so that its memory is not counted.
+    #[arg(long, hide = true)]
+    load_only: bool,
     // Cargo passes this to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -83,10 +89,15 @@ fn run(args: &Args) -> Result<bool> {
         .build()
         .map_err(|e| Error::retry("no runtime").with_source(e))?;
     runtime.block_on(async {
-        let names = Names::new(&args.log);
-        let log = open_log(args, &directory, &names).await?;
+        let run = args.run.unwrap_or_else(std::process::id);
+        let names = Names::new(&args.log, run);
         let generator = Generator { seed: 42, keys: args.keys };
-        load(&*log, &names, generator, args.records).await?;
+        if args.load_only {
+            let log = open_log(args, &directory, &names).await?;
+            return load(&*log, &names, generator, args.records).await.map(|()| true);
+        }
+        load_elsewhere(&directory, run)?;
+        let log = open_log(args, &directory, &names).await?;
         let result = measure_run(args, log.clone(), &names, &directory).await?;
         let exact = verify(log, &names, Check::expected_w1(generator, args.records)).await?;
         report(args, &result, exact)?;
@@ -102,8 +113,8 @@ struct Names {
 }
 
 impl Names {
-    fn new(log: &str) -> Names {
-        let run = if log == "rocketmq" { format!("-{}", std::process::id()) } else { String::new() };
+    fn new(log: &str, run: u32) -> Names {
+        let run = if log == "rocketmq" { format!("-{run}") } else { String::new() };
         Names { job: format!("bench{run}"), input: format!("bench-in{run}"), output: format!("bench-out{run}") }
     }
 }
@@ -133,6 +144,18 @@ async fn open_rocketmq(address: &str, group: &str) -> Result<Arc<dyn Log>> {
 #[cfg(not(feature = "rocketmq"))]
 async fn open_rocketmq(_: &str, _: &str) -> Result<Arc<dyn Log>> {
     Err(Error::invalid("built without the feature rocketmq"))
+}
+
+/// Runs this program again to write the input.
+fn load_elsewhere(directory: &Path, run: u32) -> Result<()> {
+    let program = std::env::current_exe().map_err(|e| Error::invalid("own program is gone").with_source(e))?;
+    let status = std::process::Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .args(["--load-only", "--run", &run.to_string(), "--dir"])
+        .arg(directory)
+        .status()
+        .map_err(|e| Error::invalid("cannot load the input").with_source(e))?;
+    if status.success() { Ok(()) } else { Err(Error::retry(format!("loading the input failed: {status}"))) }
 }
 
 /// Writes the input in batches, in order for each queue.
@@ -198,7 +221,6 @@ async fn measure_run(args: &Args, log: Arc<dyn Log>, names: &Names, directory: &
     let stores: Arc<dyn StoreFactory> = Arc::new(StoreOptions::new(args.store, directory.join("state")));
     let config =
         Config { threads: args.threads, epoch_time: Duration::from_millis(args.epoch_ms), ..Config::default() };
-    measure::forget_peak();
     let cpu = measure::cpu();
     let start = tokio::time::Instant::now();
     let mut runtime = Runtime::builder(topology(args, names)?, log, stores).config(config).start().await?;

@@ -14,16 +14,10 @@ pub fn cpu() -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks / TICKS_PER_SECOND))
 }
 
-/// The largest resident size since the start or the last [`forget_peak`], in MB.
+/// The largest resident size since the start, in MB.
 pub fn rss_peak_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024.0 / 1e6)
-}
-
-/// Makes the peak start anew at the present size.
-pub fn forget_peak() {
-    // Without the right to do so the peak includes the loading of the input: a figure that is too high, never too low.
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,7 +1,7 @@
 //! The common work's input, output and checksum (`docs/benchmarks.md`, section "The work").
 
 use onceflow::codec::{Decode, Encode};
-use onceflow::types::{Error, Result, Timestamp};
+use onceflow::types::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -108,11 +108,6 @@ impl Decode<Input> for InputCodec {
             key: bytes[32..48].try_into().expect("sixteen bytes"),
         })
     }
-}
-
-/// The event time that an input record carries.
-pub fn event_time(bytes: &[u8]) -> Timestamp {
-    Timestamp::from_millis(number_at(bytes, 8))
 }
 
 /// W1: running count and sum per key, with the sequence and the largest ingest time of what was added.

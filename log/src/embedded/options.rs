@@ -57,7 +57,7 @@ pub struct EmbeddedOptions {
     pub check_interval: Duration,
     /// How many check-backs there are before the half is given up (RocketMQ: `transactionCheckMax`, 15).
     pub checks_max: u32,
-    /// Bytes gathered in memory before they are written to a table; up to four times as much is held while tables are
+    /// Bytes gathered in memory before they are written to a table; up to three times as much is held while tables are
     /// written.
     pub write_buffer_bytes: u64,
     /// Bytes of the cache of blocks read.
@@ -80,8 +80,8 @@ impl Default for EmbeddedOptions {
             check_after: Duration::from_secs(6),
             check_interval: Duration::from_secs(30),
             checks_max: 15,
-            write_buffer_bytes: 16 << 20,
-            cache_bytes: 16 << 20,
+            write_buffer_bytes: 8 << 20,
+            cache_bytes: 8 << 20,
             journal_bytes_max: 128 << 20,
             clock: Arc::new(SystemClock),
         }

@@ -22,9 +22,18 @@ use onceflow_types::{Error, Offset, Partition, Result, Timestamp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Values from this size on are kept apart from the keys, so that compaction does not copy the log again and again.
 const SEPARATE_BYTES_MIN: u32 = 1 << 10;
+
+/// Threads that flush and merge.
+const WORKER_THREADS: usize = 1;
+/// Full write buffers that wait for a flush; fjall itself allows four, and waits in steps of 100 ms.
+const SEALED_MAX: usize = 2;
+/// How long a write waits for a flush: steps of a millisecond, five minutes in all. Beyond that the worker is dead.
+const FLUSH_WAIT: Duration = Duration::from_millis(1);
+const FLUSH_WAITS_MAX: u32 = 300_000;
 
 const BROKER_KEY: &[u8] = b"b";
 const OPENED_KEY: &[u8] = b"o";
@@ -53,6 +62,7 @@ impl Store {
 
     fn open_database(path: &Path, options: &EmbeddedOptions) -> fjall::Result<Store> {
         let database = Database::builder(path)
+            .worker_threads(WORKER_THREADS)
             .cache_size(options.cache_bytes)
             .max_journaling_size(options.journal_bytes_max)
             .open()?;
@@ -76,6 +86,20 @@ impl Store {
     /// A batch of changes that are written as one.
     pub(super) fn batch(&self) -> OwnedWriteBatch {
         self.database.batch()
+    }
+
+    /// Waits until few enough full write buffers are left, so that memory stays bounded when the disk is slower than the
+    /// writers.
+    pub(super) fn wait_for_flush(&self) -> Result<()> {
+        for _ in 0..FLUSH_WAITS_MAX {
+            let sealed = self.chunks.sealed_memtable_count().max(self.halves.sealed_memtable_count());
+            if sealed < SEALED_MAX {
+                return Ok(());
+            }
+            // The writer is one thread and waits for the disk anyway; there is nothing else to wait on.
+            std::thread::park_timeout(FLUSH_WAIT);
+        }
+        Err(Error::retry("fjall does not flush its write buffers"))
     }
 
     /// Keeps the broker's name at the first opening and compares it at the later ones; counts the opening.

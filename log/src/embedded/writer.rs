@@ -45,6 +45,8 @@ pub(super) struct Writer {
     /// Where the halves begin and how old the first is.
     pub(super) oldest: Option<(u64, Timestamp)>,
     unpublished: Vec<(Arc<Queue>, Offset)>,
+    /// Written since the write buffer was last sealed.
+    buffered_bytes: u64,
     failed: bool,
 }
 
@@ -65,7 +67,7 @@ impl Writer {
         place_next: u64,
     ) -> Writer {
         let tails = tails.into_iter().map(|tail| (tail.queue.id, tail)).collect();
-        Writer { shared, tails, place_next, oldest, unpublished: vec![], failed: false }
+        Writer { shared, tails, place_next, oldest, unpublished: vec![], buffered_bytes: 0, failed: false }
     }
 
     /// Appends a draft to a queue.
@@ -141,6 +143,7 @@ impl Writer {
 
     /// The batch reaches the operating system whole or not at all: fjall drops an unfinished one at the next opening.
     fn commit(&mut self, batch: OwnedWriteBatch) -> Result<()> {
+        self.shared.store.wait_for_flush()?;
         let outcome = batch.commit();
         self.failed |= outcome.is_err();
         outcome.map_err(fault::writing)
@@ -163,7 +166,17 @@ impl Writer {
         tail.next = staged.next;
         tail.stored = staged.stored;
         tail.bytes += staged.bytes;
+        self.buffered_bytes += staged.bytes;
         self.unpublished.push((tail.queue.clone(), staged.next));
+        self.seal_when_full()
+    }
+
+    /// Seals the write buffer when it is full. fjall's worker would, but it may be busy while the buffer grows.
+    fn seal_when_full(&mut self) -> Result<()> {
+        if self.buffered_bytes > self.shared.options.write_buffer_bytes {
+            self.buffered_bytes = 0;
+            self.shared.store.chunks.rotate_memtable().map_err(fault::writing)?;
+        }
         Ok(())
     }
 
