@@ -46,7 +46,7 @@ impl Monotonic {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the engine's one door to sleeping")]
+/// The engine's one door to sleeping.
 pub(crate) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }

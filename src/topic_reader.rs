@@ -16,7 +16,7 @@ const READ_BYTES_MAX: usize = 4 << 20;
 const INFLATED_BYTES_MAX: usize = 16 << 20;
 /// The producers' publish lease and the topic's retention that the reader assumes: the defaults of both.
 const PUBLISH_LEASE: Duration = Duration::from_secs(10);
-const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+const RETENTION: Duration = Duration::from_hours(7 * 24);
 
 /// A record of a job's output.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,6 +3,7 @@
 //!
 //! Needs a broker and the Java clients; `cargo xtask test` starts them.
 #![cfg(feature = "rocketmq")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::pedantic, reason = "helpers of tests")]
 
 mod kill;
 

@@ -1,5 +1,6 @@
 //! The payment job on the embedded log: stopped at random places, started again, every total right.
 #![cfg(all(feature = "embedded", feature = "fjall"))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::pedantic, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,6 +1,7 @@
 //! The payment pipeline on the embedded log, killed with SIGKILL at random moments and started again: every total right,
 //! none lost, none doubled. On every test run, with every store that is compiled in.
 #![cfg(all(feature = "embedded", feature = "fjall"))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::pedantic, reason = "helpers of tests")]
 
 mod kill;
 

@@ -1,6 +1,14 @@
 //! The fuzz functions on random bytes, on damaged real ones, and on whatever the corpus holds. `cargo +nightly fuzz run
 //! TARGET` in `fuzz/` goes further.
-#![allow(clippy::pedantic, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
+#![allow(
+    clippy::pedantic,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests"
+)]
 
 #[path = "../fuzz/src/lib.rs"]
 mod targets;

@@ -79,7 +79,7 @@ impl Setup {
         let (done, finished) = oneshot::channel();
         let run = move || {
             // A user's function may panic. What the tasks held is dropped with them, as after any error.
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.run(number, seats)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.run(number, &seats)));
             if let Err(error) = outcome.unwrap_or_else(|panic| Err(panicked(&*panic))) {
                 self.fail(error);
             }
@@ -91,7 +91,7 @@ impl Setup {
         Ok(Worker { finished: Some(finished), thread: Some(thread) })
     }
 
-    fn run(&self, number: usize, seats: Vec<TaskSeat>) -> Result<()> {
+    fn run(&self, number: usize, seats: &[TaskSeat]) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

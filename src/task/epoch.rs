@@ -55,7 +55,7 @@ impl Task {
         let now = self.job.clock.now();
         let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index);
         self.stage.seal(&mut cx)?;
-        self.intake.seal(&mut self.state)?;
+        self.intake.seal(&mut self.state);
         let (epoch, generation) = {
             let coordinator = self.coordinator.borrow();
             (coordinator.epoch().next(), coordinator.fold().generation())

@@ -179,7 +179,7 @@ impl Intake {
     }
 
     /// Writes the positions that changed into the open epoch.
-    pub(super) fn seal(&mut self, state: &mut TaskState) -> Result<()> {
+    pub(super) fn seal(&mut self, state: &mut TaskState) {
         let prefix = self.table.prefix();
         let mut full = vec![];
         self.dedup.changes(encode_kept, |key, value| {
@@ -191,7 +191,6 @@ impl Intake {
                 None => state.delete(&full),
             }
         });
-        Ok(())
     }
 
     /// Adds what happened since the last call to the task's counters.

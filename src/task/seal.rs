@@ -47,9 +47,9 @@ impl Sealing<'_> {
         }
         let channel = Channel { sink: sink.name.clone(), target: target.clone() };
         match sink.delivery {
-            Delivery::Transactional => self.halves(channel, output),
+            Delivery::Transactional => self.halves(&channel, output),
             Delivery::Outbox { framed: false } => self.plain(channel, output),
-            Delivery::Outbox { framed: true } => self.framed(channel, output),
+            Delivery::Outbox { framed: true } => self.framed(&channel, output),
         }
     }
 
@@ -72,9 +72,9 @@ impl Sealing<'_> {
         Some((self.sources.get(position.source as usize)?, position.offset))
     }
 
-    fn halves(&mut self, channel: Channel, output: &QueueOutput) -> Result<()> {
-        let (first, floor) = self.channels.take(&channel, output.len() as u64);
-        let mut writer = IdentityWriter::of(&self.identity(&channel, first, floor));
+    fn halves(&mut self, channel: &Channel, output: &QueueOutput) -> Result<()> {
+        let (first, floor) = self.channels.take(channel, output.len() as u64);
+        let mut writer = IdentityWriter::of(&self.identity(channel, first, floor));
         let mut properties = vec![];
         for (sequence, message) in (first.get()..).map(Sequence::new).zip(output.iter()) {
             self.properties(&mut properties, &mut writer, sequence, &message);
@@ -115,7 +115,7 @@ impl Sealing<'_> {
     }
 
     /// Packs records into frames; a frame is one message and has one sequence.
-    fn framed(&mut self, channel: Channel, output: &QueueOutput) -> Result<()> {
+    fn framed(&mut self, channel: &Channel, output: &QueueOutput) -> Result<()> {
         let mut records = MessageBatch::default();
         let mut base = Timestamp::MIN;
         let mut batch: Option<Batch> = None;
@@ -124,7 +124,7 @@ impl Sealing<'_> {
             let full = records.as_bytes().len() + bytes > self.config.frame_bytes_max;
             let mut offset = offset_from(base, message.timestamp);
             if !records.is_empty() && (full || offset.is_none()) {
-                self.close_frame(&channel, base, &mut records, &mut batch)?;
+                self.close_frame(channel, base, &mut records, &mut batch)?;
             }
             if records.is_empty() {
                 (base, offset) = (message.timestamp, Some(0));
@@ -132,7 +132,7 @@ impl Sealing<'_> {
             let offset = offset.ok_or_else(|| Error::bug("a record time out of its frame's range"))?;
             records.push_with_flag(offset, message.properties, message.body)?;
         }
-        self.close_frame(&channel, base, &mut records, &mut batch)?;
+        self.close_frame(channel, base, &mut records, &mut batch)?;
         if let Some(batch) = batch {
             batch.close(&mut self.sealed.outbox);
         }

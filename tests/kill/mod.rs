@@ -3,11 +3,13 @@
 //! The process is this test binary again, running the one test `the_pipeline_process`, which does nothing unless it is
 //! told by the environment what to run.
 #![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
     dead_code,
     missing_docs,
     unreachable_pub,
     clippy::pedantic,
-    clippy::indexing_slicing,
     reason = "a test helper"
 )]
 
