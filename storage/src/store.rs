@@ -42,7 +42,7 @@ pub trait ReadStore {
 /// prefix it stands for. Synchronous; owned by one task and called on its thread.
 ///
 /// # Contract
-/// The suite in [`contract`](crate::contract) quotes these numbers.
+/// The suite in `contract` (feature `contract`) quotes these numbers.
 ///
 /// 1. **Atomic.** After a crash at any moment the store equals the state before a `commit` or after it, point included.
 /// 2. **Point and state are one.** `commit_point` returns the point of the last `commit` that is in the store.

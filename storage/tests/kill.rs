@@ -4,6 +4,7 @@
 //! The test starts its own program again as the process to kill. It is killed after it has reported a number of
 //! commits, while it goes on committing: the moment inside a commit is a different one each time.
 
+#![cfg(any(feature = "fjall", feature = "rocksdb", feature = "sled"))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod common;
@@ -63,7 +64,6 @@ fn kill_after(backend: Backend, root: &Path, reports: usize) -> u64 {
     last.expect("the process reports commits")
 }
 
-#[cfg(any(feature = "fjall", feature = "rocksdb", feature = "sled"))]
 fn check(store: &dyn StateStore) {
     let epoch = epoch_of(store);
     let mut cursor = store.scan(KeyRange::all(), Order::Ascending).unwrap();
@@ -76,7 +76,6 @@ fn check(store: &dyn StateStore) {
     assert_eq!(cursor.next().unwrap(), None);
 }
 
-#[cfg(any(feature = "fjall", feature = "rocksdb", feature = "sled"))]
 fn run(backend: Backend) {
     let root = TempDir::new().unwrap();
     // The smallest buffers: flushes and merges run while the process is killed.
