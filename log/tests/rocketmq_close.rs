@@ -1,5 +1,6 @@
 //! Nothing is left of a closed or dropped handle. A test binary of its own: it counts the threads of this process.
 #![cfg(feature = "rocketmq")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
 
 #[path = "rocketmq/fake.rs"]
 mod fake;

@@ -1,6 +1,7 @@
 //! A broker that lies, on loopback: every malformed answer is a typed error of its call or the end of its connection, and
 //! the handle goes on once the broker behaves. No real broker is needed.
 #![cfg(feature = "rocketmq")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
 
 #[path = "rocketmq/fake.rs"]
 mod fake;

@@ -6,6 +6,8 @@
 //! | variable | is |
 //! | --- | --- |
 //! | `ONCEFLOW_NAME_SERVER` | a broker's name server; half messages are checked back after 3 s, every 2 s |
+//! | `ONCEFLOW_CHECK_BACK_SECONDS`, `ONCEFLOW_CHECKS_MAX` | how long one check-back may take there, and how many there are |
+//! | `ONCEFLOW_BROKER_RESTART` | a shell command that restarts that broker and waits until it serves |
 //! | `ONCEFLOW_ACL_NAME_SERVER`, `ONCEFLOW_ACL_USER`, `ONCEFLOW_ACL_PASSWORD` | one with access control |
 //! | `ONCEFLOW_XTASK` | this program, to start brokers of their own (`broker`) and to run the Java clients (`java`) |
 //! | `ONCEFLOW_LONG` | `1` with `--long`: more records, more kills |
@@ -18,6 +20,8 @@ use std::process::{Command, ExitCode};
 
 /// The cases of the protocol model that are searched to their end in under a minute together.
 const MODEL_CASES: [&str; 10] = ["P11", "P12", "P13", "P14", "P15", "P16", "P17", "P18", "R2", "R4"];
+/// How often the open broker asks about a half message.
+const CHECKS_MAX: u32 = 3;
 /// What the broker with access control lets in. Not a secret: it listens on loopback, and only while tests run.
 const ACL: (&str, &str) = ("onceflow", "onceflow-test");
 
@@ -95,13 +99,21 @@ fn on_broker(args: &Args) -> Outcome {
 
 fn tested(args: &Args, open: &Instance, closed: &Instance) -> Outcome {
     let bound = StartOptions { bound_to: Some(std::process::id()), ..StartOptions::default() };
-    let checks = StartOptions { tx_timeout_ms: Some(3000), tx_check_interval_ms: Some(2000), ..bound.clone() };
+    let checks = StartOptions {
+        tx_timeout_ms: Some(3000),
+        tx_check_interval_ms: Some(2000),
+        tx_check_max: Some(CHECKS_MAX),
+        ..bound.clone()
+    };
     let acl = StartOptions { acl_user: Some(ACL.0.to_owned()), acl_password: Some(ACL.1.to_owned()), ..bound };
     let mut cargo = tests(&["--release", "--all-features"], args)?;
     cargo.env("ONCEFLOW_NAME_SERVER", open.start(Some(0), &checks)?);
     cargo.env("ONCEFLOW_ACL_NAME_SERVER", closed.start(Some(0), &acl)?);
     cargo.env("ONCEFLOW_ACL_USER", ACL.0).env("ONCEFLOW_ACL_PASSWORD", ACL.1);
-    cargo.env("ONCEFLOW_XTASK", std::env::current_exe().map_err(|error| error.to_string())?);
+    let xtask = std::env::current_exe().map_err(|error| error.to_string())?;
+    let restart = format!("'{}' broker restart --dir '{}'", xtask.display(), open.dir().display());
+    cargo.env("ONCEFLOW_CHECK_BACK_SECONDS", "15").env("ONCEFLOW_CHECKS_MAX", CHECKS_MAX.to_string());
+    cargo.env("ONCEFLOW_BROKER_RESTART", restart).env("ONCEFLOW_XTASK", xtask);
     // One at a time: they kill and restart brokers, and two cores hold no more.
-    run::check(cargo.args(["--tests", "--", "--ignored", "--test-threads=1"]))
+    run::check(cargo.args(["--tests", "--", "--ignored", "--test-threads=1", "--show-output"]))
 }

@@ -62,7 +62,7 @@ impl Brokers {
         by_name.retain(|name, _| masters.contains_key(name));
         for (name, address) in masters {
             match by_name.get(&name) {
-                Some(broker) => broker.moved_to(address),
+                Some(broker) => broker.moved_to(&address),
                 None => {
                     let address = Mutex::new(address);
                     let broker = Broker { name: name.clone(), address, read: Slot::default(), write: Slot::default() };
@@ -138,9 +138,9 @@ impl Brokers {
 }
 
 impl Broker {
-    fn moved_to(&self, address: Arc<str>) {
+    fn moved_to(&self, address: &Arc<str>) {
         let before = std::mem::replace(&mut *lock(&self.address), address.clone());
-        if before != address {
+        if before != *address {
             self.disconnect();
         }
     }

@@ -44,6 +44,7 @@ impl<'f> Fields<'f> {
     }
 
     /// Adds a number or a boolean.
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and booleans")]
     pub(super) fn value(self, name: &'static str, value: impl ToString) -> Self {
         self.text(name, value.to_string())
     }

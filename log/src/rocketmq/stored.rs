@@ -56,6 +56,7 @@ pub(super) struct Bounds {
 }
 
 /// One message's frame.
+#[expect(clippy::struct_field_names, reason = "the stored time of a stored message")]
 struct Stored {
     crc: u32,
     queue: u32,

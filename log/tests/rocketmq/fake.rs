@@ -1,5 +1,5 @@
 //! Name server and broker in one, on one loopback port: it says what it is told to say.
-
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;

@@ -98,6 +98,11 @@ impl Instance {
         Ok(Self { dir: paths::make(dir)? })
     }
 
+    /// Its folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn server(&self, role: Role) -> Server<'_> {
         Server { role, dir: &self.dir }
     }
