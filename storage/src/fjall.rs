@@ -35,6 +35,9 @@ const WORKER_THREADS: usize = 1;
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Open table files.
 const FILES_CACHED_MAX: usize = 64;
+/// Memtables are sealed here, by our own count. fjall's own limit is so many times higher that it never acts: above it
+/// each commit queues a request, and the worker, which blocks on that queue when it is full, can then wait for itself.
+const OWN_LIMIT_FACTOR: u64 = 16;
 /// Full memtables that wait for the worker. fjall itself allows four, and waits in steps of 100 ms without an end.
 const SEALED_MAX: usize = 2;
 /// How long a commit waits for a flush: steps of a millisecond, five minutes in all. A merge of large tables may be in
@@ -42,7 +45,7 @@ const SEALED_MAX: usize = 2;
 const FLUSH_WAIT: Duration = Duration::from_millis(1);
 const FLUSH_WAITS_MAX: u32 = 300_000;
 /// What a memtable counts for an entry beside its bytes, about.
-const ENTRY_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 128;
 
 pub(crate) struct Fjall {
     write_buffer_bytes: usize,
@@ -63,8 +66,8 @@ impl Fjall {
             // Journals are short-lived and local: not worth the time.
             .journal_compression(CompressionType::None)
             .open()?;
-        let buffer = memory.write_buffer_bytes as u64;
-        let state = database.keyspace(KEYSPACE, || KeyspaceCreateOptions::default().max_memtable_size(buffer))?;
+        let own_limit = (memory.write_buffer_bytes as u64).saturating_mul(OWN_LIMIT_FACTOR);
+        let state = database.keyspace(KEYSPACE, || KeyspaceCreateOptions::default().max_memtable_size(own_limit))?;
         Ok(Fjall { write_buffer_bytes: memory.write_buffer_bytes, buffered_bytes: 0, state, database })
     }
 

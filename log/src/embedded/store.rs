@@ -29,6 +29,9 @@ const SEPARATE_BYTES_MIN: u32 = 1 << 10;
 
 /// Threads that flush and merge.
 const WORKER_THREADS: usize = 1;
+/// Buffers are sealed by the writer, by its own count. fjall's own limit is so many times higher that it never acts: above
+/// it each write queues a request, and its worker, which blocks on that queue when it is full, can then wait for itself.
+const OWN_LIMIT_FACTOR: u64 = 16;
 /// Full write buffers that wait for a flush; fjall itself allows four, and waits in steps of 100 ms.
 const SEALED_MAX: usize = 2;
 /// How long a write waits for a flush: steps of a millisecond, five minutes in all. Beyond that the worker is dead.
@@ -67,7 +70,8 @@ impl Store {
             .max_journaling_size(options.journal_bytes_max)
             .open()?;
         let small = || {
-            let keyspace = KeyspaceCreateOptions::default().max_memtable_size(options.write_buffer_bytes);
+            let keyspace = KeyspaceCreateOptions::default()
+                .max_memtable_size(options.write_buffer_bytes.saturating_mul(OWN_LIMIT_FACTOR));
             keyspace.data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
         };
         let large = || {
@@ -92,7 +96,8 @@ impl Store {
     /// writers.
     pub(super) fn wait_for_flush(&self) -> Result<()> {
         for _ in 0..FLUSH_WAITS_MAX {
-            let sealed = self.chunks.sealed_memtable_count().max(self.halves.sealed_memtable_count());
+            let sealed = [&self.chunks, &self.halves, &self.checks].map(Keyspace::sealed_memtable_count);
+            let sealed = sealed.into_iter().max().unwrap_or(0);
             if sealed < SEALED_MAX {
                 return Ok(());
             }

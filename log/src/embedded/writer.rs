@@ -45,10 +45,15 @@ pub(super) struct Writer {
     /// Where the halves begin and how old the first is.
     pub(super) oldest: Option<(u64, Timestamp)>,
     unpublished: Vec<(Arc<Queue>, Offset)>,
-    /// Written since the write buffer was last sealed.
+    /// Written to the chunks since their write buffer was last sealed.
     buffered_bytes: u64,
+    /// Written to the halves and their checks since theirs were.
+    buffered_half_bytes: u64,
     failed: bool,
 }
+
+/// What an entry counts for beside its value, about: key, and the memtable's own.
+const ENTRY_BYTES: u64 = 128;
 
 /// A chunk that is part of a batch and not yet written.
 struct Staged {
@@ -67,7 +72,16 @@ impl Writer {
         place_next: u64,
     ) -> Writer {
         let tails = tails.into_iter().map(|tail| (tail.queue.id, tail)).collect();
-        Writer { shared, tails, place_next, oldest, unpublished: vec![], buffered_bytes: 0, failed: false }
+        Writer {
+            shared,
+            tails,
+            place_next,
+            oldest,
+            unpublished: vec![],
+            buffered_bytes: 0,
+            buffered_half_bytes: 0,
+            failed: false,
+        }
     }
 
     /// Appends a draft to a queue.
@@ -143,10 +157,31 @@ impl Writer {
 
     /// The batch reaches the operating system whole or not at all: fjall drops an unfinished one at the next opening.
     fn commit(&mut self, batch: OwnedWriteBatch) -> Result<()> {
+        // Before the write: what fails here has changed nothing.
+        self.seal_when_full()?;
         self.shared.store.wait_for_flush()?;
+        // Which buffer an entry goes to does not matter: too high a count only seals early.
+        self.buffered_bytes += batch.len() as u64 * ENTRY_BYTES;
+        self.buffered_half_bytes += batch.len() as u64 * ENTRY_BYTES;
         let outcome = batch.commit();
         self.failed |= outcome.is_err();
         outcome.map_err(fault::writing)
+    }
+
+    /// Seals the write buffers that are full.
+    fn seal_when_full(&mut self) -> Result<()> {
+        let limit = self.shared.options.write_buffer_bytes;
+        let store = &self.shared.store;
+        if self.buffered_bytes > limit {
+            self.buffered_bytes = 0;
+            store.chunks.rotate_memtable().map_err(fault::writing)?;
+        }
+        if self.buffered_half_bytes > limit {
+            self.buffered_half_bytes = 0;
+            store.halves.rotate_memtable().map_err(fault::writing)?;
+            store.checks.rotate_memtable().map_err(fault::writing)?;
+        }
+        Ok(())
     }
 
     fn stage(&self, batch: &mut OwnedWriteBatch, queue: u32, draft: Draft, born: Timestamp) -> Result<Staged> {
@@ -168,15 +203,6 @@ impl Writer {
         tail.bytes += staged.bytes;
         self.buffered_bytes += staged.bytes;
         self.unpublished.push((tail.queue.clone(), staged.next));
-        self.seal_when_full()
-    }
-
-    /// Seals the write buffer when it is full. fjall's worker would, but it may be busy while the buffer grows.
-    fn seal_when_full(&mut self) -> Result<()> {
-        if self.buffered_bytes > self.shared.options.write_buffer_bytes {
-            self.buffered_bytes = 0;
-            self.shared.store.chunks.rotate_memtable().map_err(fault::writing)?;
-        }
         Ok(())
     }
 

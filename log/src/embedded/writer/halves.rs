@@ -36,7 +36,9 @@ impl Writer {
         let message = message.as_bytes().to_vec();
         let half = At::Half(Half { stored, target: target.id, group: group.to_string(), unique_key, message });
         let checked = Checked { checks: 0, present: place };
-        batch.insert(&self.shared.store.halves, place.to_be_bytes(), half.encode(place));
+        let encoded = half.encode(place);
+        self.buffered_half_bytes += encoded.len() as u64;
+        batch.insert(&self.shared.store.halves, place.to_be_bytes(), encoded);
         batch.insert(&self.shared.store.checks, place.to_be_bytes(), checked.encode(place));
         let expired = self.stage_expiry(&mut batch, stored)?;
         self.commit(batch)?;
@@ -99,7 +101,9 @@ impl Writer {
         let place = self.place_next;
         let further = At::Further { stored: self.shared.options.clock.now(), first };
         let checked = Checked { checks: waiting.checked.checks + 1, present: place };
-        batch.insert(&self.shared.store.halves, place.to_be_bytes(), further.encode(place));
+        let encoded = further.encode(place);
+        self.buffered_half_bytes += encoded.len() as u64;
+        batch.insert(&self.shared.store.halves, place.to_be_bytes(), encoded);
         batch.insert(&self.shared.store.checks, first.to_be_bytes(), checked.encode(first));
         self.commit(batch)?;
         self.place_next = place + 1;
