@@ -181,6 +181,24 @@ async fn an_offset_is_found_by_the_time_of_storing_even_when_the_clock_steps_bac
     }
 }
 
+/// Aim: small writes that fill the buffers many times over neither stop the log nor pile up in memory. Once fjall's worker
+/// waited for itself here. Method: small halves and ENDs with the smallest buffers, far more than they hold.
+#[tokio::test]
+async fn many_small_writes_beyond_the_buffers_do_not_stop_the_log() {
+    const HALVES: u64 = 30_000;
+    let directory = tempfile::tempdir().unwrap();
+    let options = EmbeddedOptions { sync: Sync::Never, write_buffer_bytes: 1 << 20, ..EmbeddedOptions::default() };
+    let log = EmbeddedLog::open(directory.path(), options).unwrap();
+    let queue = topic(&log, 1).await.remove(0);
+    let mut half = MessageBatch::default();
+    half.push(b"", b"half").unwrap();
+    for _ in 0..HALVES {
+        let prepared = log.prepare(&queue, &half).await.unwrap();
+        log.end(&prepared.handle, crate::End::Commit).await.unwrap();
+    }
+    assert_eq!(log.offsets(&queue).await.unwrap().next, Offset::new(HALVES));
+}
+
 #[tokio::test]
 async fn a_topic_grows_and_reports_are_kept() {
     let directory = tempfile::tempdir().unwrap();
