@@ -60,7 +60,6 @@ pub(super) struct Bounds {
 struct Stored {
     crc: u32,
     queue: u32,
-    flag: i32,
     offset: u64,
     sys_flag: i32,
     born: Timestamp,
@@ -152,7 +151,7 @@ impl Records {
         let Some(body) = self.body(stored, body) else {
             return Ok(false);
         };
-        self.push(stored, stored.offset, stored.flag, body, range(&stored.properties), size);
+        self.push(stored, stored.offset, body, range(&stored.properties), size);
         Ok(true)
     }
 
@@ -190,10 +189,10 @@ impl Records {
                 let body_end = body_at + message.body.len();
                 let properties = body_end + 2..body_end + 2 + message.properties.len();
                 let body = Body::Plain(range(&(body_at..body_end)));
-                self.push(stored, offset, message.flag, body, range(&properties), size);
+                self.push(stored, offset, body, range(&properties), size);
             } else {
                 let body = Body::Undecodable(reason.unwrap_or("inner batch is cut off"));
-                self.push(stored, offset, stored.flag, body, range(&stored.properties), 0);
+                self.push(stored, offset, body, range(&stored.properties), 0);
             }
         }
         Ok(true)
@@ -226,7 +225,7 @@ impl Records {
         })
     }
 
-    fn push(&mut self, stored: &Stored, offset: u64, _flag: i32, body: Body, properties: Range<u32>, size: usize) {
+    fn push(&mut self, stored: &Stored, offset: u64, body: Body, properties: Range<u32>, size: usize) {
         let offset = Offset::new(offset);
         self.bytes += size;
         self.entries.push(Entry { offset, born: stored.born, stored: stored.stored, body, properties });
@@ -264,7 +263,7 @@ impl Stored {
         let mut parse = || {
             let crc = from.u32()?;
             let queue = from.u32()?;
-            let flag = from.u32()?.cast_signed();
+            from.skip(4)?;
             let offset = from.u64()?;
             from.skip(8)?;
             let sys_flag = from.u32()?.cast_signed();
@@ -277,7 +276,7 @@ impl Stored {
             from.part(topic_length_bytes)?;
             let properties = from.part(2)?;
             let (body, properties) = (body.start + at..body.end + at, properties.start + at..properties.end + at);
-            Some(Stored { crc, queue, flag, offset, sys_flag, born, stored, body, properties, end: at + total })
+            Some(Stored { crc, queue, offset, sys_flag, born, stored, body, properties, end: at + total })
         };
         let stored = parse().ok_or("a length inside is longer than the message")?;
         if from.at != total {
