@@ -203,7 +203,7 @@ async fn verify(place: &Place) -> Result<bool> {
     }
     let rejected = common::topic::read_output(&place.log, BAD_PAYMENTS, JOB).await?.len() as u64;
     print_alerts(&raised);
-    println!("\nlog and state in {}", place.directory.display());
+    println!("\n{} in {}", if place.on_broker { "state" } else { "log and state" }, place.directory.display());
 
     let expected: BTreeMap<String, Vec<Alert>> = cards
         .into_iter()

@@ -100,7 +100,7 @@ async fn verify(place: &Place) -> Result<bool> {
     for (word, count) in frequent.into_iter().take(8) {
         println!("  {word:<18} {:>9}", grouped(*count));
     }
-    println!("\nlog and state in {}", place.directory.display());
+    println!("\n{} in {}", if place.on_broker { "state" } else { "log and state" }, place.directory.display());
     for (word, count) in expected.iter().filter(|(word, count)| found.get(*word) != Some(count)) {
         eprintln!("{word}: expected {count}, found {:?}", found.get(word));
     }
