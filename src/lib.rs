@@ -93,5 +93,5 @@ pub use processor::{
 };
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use status::{ProtocolCounters, RestoreProgress, Standing, TaskStatus};
-pub use topic_reader::{OutputRecord, TopicCounts, TopicReader};
+pub use topic_reader::{OutputRecord, TopicCounts, TopicReader, identity_of};
 pub use topology::{Delivery, KeyedStream, StartPolicy, Stream, StreamBuilder, Topology};

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::edge::{Entropy, Monotonic, SystemEntropy, sleep};
 use crate::job::Job;
 use crate::output::message_room;
-use crate::status::{Board, Line, TaskStatus};
+use crate::status::{Line, TaskStatus};
 use crate::task::{Control, TaskSeat, barrier};
 use crate::topology::{Subtopology, Topology};
 use onceflow_log::{Log, MESSAGE_OVERHEAD_BYTES};
@@ -78,6 +78,14 @@ impl RuntimeBuilder {
         let config = fitted(self.config, self.log.message_bytes_max())?;
         let owner = owner(&*self.stores, &*self.entropy)?;
         let prepared = prepare::prepare(&self.topology, &*self.log, &config, &*self.entropy).await?;
+        let sit = |seat: prepare::Seat| TaskSeat {
+            line: Line::default(),
+            id: seat.id,
+            plan: seat.plan,
+            index: seat.index,
+            fresh: seat.fresh,
+        };
+        let seats: Vec<TaskSeat> = prepared.seats.into_iter().map(sit).collect();
         let job = Arc::new(Job {
             topology: self.topology,
             config: Arc::new(config),
@@ -88,19 +96,12 @@ impl RuntimeBuilder {
             monotonic: Monotonic::start(),
             owner,
             barriers: prepared.barriers,
-            board: Board::default(),
+            board: seats.iter().map(|seat| (seat.id.clone(), seat.line.clone())).collect(),
             views: Arc::default(),
-        });
-        let seats = prepared.seats.into_iter().map(|seat| TaskSeat {
-            line: Line::new(&job.board, &seat.id),
-            id: seat.id,
-            plan: seat.plan,
-            index: seat.index,
-            fresh: seat.fresh,
         });
         let (control, _) = watch::channel(Control::Run);
         let failure = Failure::default();
-        let workers = worker::start(&job, seats.collect(), &control, &failure)?;
+        let workers = worker::start(&job, seats, &control, &failure)?;
         Ok(Runtime { job, control, workers, failure })
     }
 }
@@ -120,7 +121,7 @@ impl Runtime {
 
     /// All tasks of this process, as they are now.
     pub fn status(&self) -> BTreeMap<TaskId, TaskStatus> {
-        self.job.board.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.job.board.iter().map(|(task, line)| (task.clone(), line.status())).collect()
     }
 
     /// Ends when the job has stopped: with the error that stopped it, or `Ok` after a drain. Cancel safe.

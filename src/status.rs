@@ -102,26 +102,20 @@ pub struct RestoreProgress {
 }
 
 /// All tasks of a process.
-pub(crate) type Board = Arc<Mutex<BTreeMap<TaskId, TaskStatus>>>;
+pub(crate) type Board = BTreeMap<TaskId, Line>;
 
-/// One task's line on the board.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    board: Board,
-    task: TaskId,
-}
+/// One task's line on the board; clones write to the same one.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Line(Arc<Mutex<TaskStatus>>);
 
 impl Line {
-    pub(crate) fn new(board: &Board, task: &TaskId) -> Self {
-        let line = Line { board: board.clone(), task: task.clone() };
-        line.update(|_| {});
-        line
+    pub(crate) fn status(&self) -> TaskStatus {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut TaskStatus)) {
-        // A poisoned board still holds whole lines: each update is a few assignments.
-        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-        change(board.entry(self.task.clone()).or_default());
+        // A poisoned line is still whole: each update is a few assignments.
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut ProtocolCounters)) {

@@ -29,8 +29,6 @@ use crate::stage::{Context, Counters, Stage};
 use crate::state::TaskState;
 use crate::status::{Line, Standing};
 use crate::topology::Subtopology;
-pub(crate) use journal::barrier;
-
 use channels::Channels;
 use intake::Intake;
 use onceflow_txn::{Coordinator, PassedOver};
@@ -42,6 +40,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+
+pub(crate) use journal::barrier;
 
 /// What the runtime wants of its tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

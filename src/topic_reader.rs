@@ -1,7 +1,7 @@
 //! Reading a job's output outside the engine: each record once, in order per channel.
 
 use bytes::Bytes;
-use onceflow_log::{Log, MessageIter, ReadLimit, RecordRef, find_property};
+use onceflow_log::{Log, Message as Framed, MessageIter, ReadLimit, RecordRef, find_property};
 use onceflow_txn::{
     Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, Frame, IDENTITY_PROPERTY, Identity, Start,
 };
@@ -167,7 +167,7 @@ impl TopicReader {
 
     fn accept(&mut self, partition: &Partition, record: RecordRef<'_>, turn: &mut Vec<Message>) -> Result<()> {
         self.messages += 1;
-        let identity = identity_in(record, INFLATED_BYTES_MAX).ok().flatten();
+        let identity = identity_of(record, INFLATED_BYTES_MAX).ok().flatten();
         let Some(identity) = identity.filter(|identity| identity.is_of(&self.job)) else {
             self.foreign += 1;
             return Ok(());
@@ -201,9 +201,8 @@ impl Message {
         let frame = Frame::decode(&self.body, INFLATED_BYTES_MAX)?;
         let mut scratch = vec![];
         let messages = Bytes::copy_from_slice(frame.messages(&mut scratch)?);
-        for message in MessageIter::new(&messages) {
-            let message = message?;
-            let time = frame.base_time.saturating_add(i64::from(message.flag));
+        for record in framed_records(frame.base_time, &messages) {
+            let (time, message) = record?;
             let share = |part: &[u8]| if part.is_empty() { Bytes::new() } else { messages.slice_ref(part) };
             take(self.record(time, share(message.properties), share(message.body)));
         }
@@ -215,17 +214,40 @@ impl Message {
     }
 }
 
+/// The records of a frame with their event times: each carries its own relative to the frame's, in its flag.
+pub(crate) fn framed_records(
+    base: Timestamp,
+    messages: &[u8],
+) -> impl Iterator<Item = Result<(Timestamp, Framed<'_>)>> {
+    let time = move |message: &Framed<'_>| base.saturating_add(i64::from(message.flag));
+    MessageIter::new(messages).map(move |message| message.map(|message| (time(&message), message)))
+}
+
 /// Whether a message is a frame of records. One with an identity in its property is not, whatever its body looks like:
 /// a user's record may begin like a frame, or be one that another job made.
 pub(crate) fn is_framed(properties: &[u8], body: &[u8]) -> bool {
     Frame::is_frame(body) && find_property(properties, IDENTITY_PROPERTY).is_none()
 }
 
-/// The identity that a message carries: in its frame, else in its property; `None` for one without.
+/// The identity that a message carries: in its property, else in its frame; `None` for one without. Of a frame whose
+/// records are longer than `inflated_bytes_max` nothing is believed; nothing is inflated.
+///
+/// ```
+/// use onceflow::log::{Body, Entry, RecordBatch};
+/// use onceflow::types::{Offset, Partition, Timestamp};
+///
+/// let now = Timestamp::from_millis(0);
+/// let entry = Entry { offset: Offset::ZERO, born: now, stored: now, body: Body::Plain(0..5), properties: 0..0 };
+/// let queue = Partition::new("alerts", "broker-a", 0);
+/// let batch = RecordBatch::new(queue, "hello".into(), "".into(), vec![entry]);
+/// let record = batch.iter().next().expect("one record");
+/// assert_eq!(onceflow::identity_of(record, 1 << 20)?, None, "an ordinary producer's message");
+/// # Ok::<(), onceflow::types::Error>(())
+/// ```
 ///
 /// # Errors
 /// `Invalid` for an identity of a newer version, `Record` for one that is not whole: a stranger's message.
-pub(crate) fn identity_in(record: RecordRef<'_>, inflated_bytes_max: usize) -> Result<Option<Identity>> {
+pub fn identity_of(record: RecordRef<'_>, inflated_bytes_max: usize) -> Result<Option<Identity>> {
     if let Some(body) = record.body().ok().filter(|body| is_framed(record.properties(), body)) {
         return Ok(Some(Frame::decode(body, inflated_bytes_max)?.identity));
     }

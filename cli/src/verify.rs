@@ -5,9 +5,9 @@ use crate::journal::{self, Journal};
 use crate::open::LogArgs;
 use crate::output::{Output, table};
 use clap::Args as ClapArgs;
-use onceflow::log::{Log, ReadLimit, RecordRef};
+use onceflow::log::{Log, ReadLimit};
 use onceflow::topics;
-use onceflow::txn::{ChannelKey, Frame, IDENTITY_PROPERTY, Identity};
+use onceflow::txn::ChannelKey;
 use onceflow::types::{Channel, Error, ErrorKind, Name, Offset, Partition, Result, Sequence, TaskId};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ impl Audit {
             let batch = log.read(partition, next, limit).await?;
             for record in batch.iter() {
                 self.messages += 1;
-                match identity(record).filter(|identity| identity.is_of(job)) {
+                match onceflow::identity_of(record, usize::MAX).ok().flatten().filter(|identity| identity.is_of(job)) {
                     Some(identity) => {
                         let key = ChannelKey::of(&identity, partition);
                         channels::found(&mut self.channels, key, &identity, range.first == Offset::ZERO);
@@ -236,13 +236,4 @@ impl Line {
             self.pending.to_string(),
         ]
     }
-}
-
-/// The identity of a message, in its property or in its frame.
-fn identity(record: RecordRef<'_>) -> Option<Identity> {
-    if let Some(property) = record.property(IDENTITY_PROPERTY) {
-        return Identity::from_property(property).ok();
-    }
-    let body = record.body().ok().filter(|body| Frame::is_frame(body))?;
-    Frame::decode(body, usize::MAX).ok().map(|frame| frame.identity)
 }

@@ -125,7 +125,7 @@ impl Setup {
                 return self.fail(error.context(format!("task {}", seat.id)));
             }
             let now = self.job.monotonic.now();
-            let reached = self.epoch_of(seat);
+            let reached = seat.line.status().epoch;
             if epoch.replace(reached) != Some(reached) {
                 healthy_at = now;
                 backoff.reset();
@@ -151,11 +151,6 @@ impl Setup {
                 _ = control.wait_for(|control| *control != Control::Run) => return,
             }
         }
-    }
-
-    fn epoch_of(&self, seat: &TaskSeat) -> onceflow_types::Epoch {
-        let board = self.job.board.lock().unwrap_or_else(PoisonError::into_inner);
-        board.get(&seat.id).map(|status| status.epoch).unwrap_or_default()
     }
 
     /// Keeps the first error and drains everything else.

@@ -12,16 +12,16 @@ impl Publishing {
         loop {
             self.refresh_tails().await;
             let offsets = committed.borrow().clone();
-            if let Err(error) = self.log.report_offsets(consumer_group, &offsets).await {
+            if let Err(error) = self.job.log.report_offsets(consumer_group, &offsets).await {
                 tracing::debug!(task = %self.task, error = %error.report(), "offsets not reported");
             }
-            sleep(self.config.report_time).await;
+            sleep(self.job.config.report_time).await;
         }
     }
 
     async fn refresh_tails(&self) {
         for target in &self.external {
-            if let Ok(range) = self.log.offsets(target).await {
+            if let Ok(range) = self.job.log.offsets(target).await {
                 self.tails.borrow_mut().reached(target, range.next);
             }
         }

@@ -5,10 +5,10 @@ use crate::job::Job;
 use crate::stage::{Context, SourceBatch, SourceRecord, Stage};
 use crate::state::{TableId, TaskState};
 use crate::status::{Line, ProtocolCounters};
-use crate::topic_reader::{identity_in, is_framed};
+use crate::topic_reader::{framed_records, identity_of, is_framed};
 use crate::topology::Subtopology;
 use bytes::Bytes;
-use onceflow_log::{MessageIter, RecordRef};
+use onceflow_log::RecordRef;
 use onceflow_storage::Order;
 use onceflow_txn::{Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, Frame, Identity, Start};
 use onceflow_types::wire::{Decoder, Encode};
@@ -107,7 +107,7 @@ impl Intake {
                 Message::Foreign => self.foreign += 1,
                 Message::Channelled(identity) => {
                     flush(stage, pulled.source, &mut plain, cx)?;
-                    self.accept(partition, *identity, record)?;
+                    self.accept(partition, &identity, record)?;
                     self.hand_on(stage, pulled.source, partition, cx)?;
                 }
             }
@@ -116,7 +116,7 @@ impl Intake {
     }
 
     fn message(&self, record: RecordRef<'_>, internal: bool) -> Result<Message> {
-        let identity = match identity_in(record, self.inflated_bytes_max) {
+        let identity = match identity_of(record, self.inflated_bytes_max) {
             Ok(Some(identity)) => identity,
             Err(error) if error.kind() == ErrorKind::Invalid => {
                 return Err(error.context(format!("offset {}", record.offset())));
@@ -130,21 +130,15 @@ impl Intake {
         Ok(Message::Channelled(Box::new(identity)))
     }
 
-    fn accept(&mut self, partition: &Partition, identity: Identity, record: RecordRef<'_>) -> Result<()> {
-        let (sequence, floor) = (identity.sequence, identity.floor);
-        let key = ChannelKey {
-            incarnation: identity.incarnation,
-            task: identity.task,
-            sink: identity.sink,
-            target: partition.clone(),
-        };
+    fn accept(&mut self, partition: &Partition, identity: &Identity, record: RecordRef<'_>) -> Result<()> {
+        let key = ChannelKey::of(identity, partition);
         let kept = Kept {
             offset: record.offset(),
             timestamp: record.born(),
             body: record.body_shared(),
             properties: record.properties_shared(),
         };
-        match self.dedup.accept(&key, sequence, floor, kept, record.stored(), &mut self.turn)? {
+        match self.dedup.accept(&key, identity.sequence, identity.floor, kept, record.stored(), &mut self.turn)? {
             Accepted::New | Accepted::Duplicate | Accepted::Held => Ok(()),
             Accepted::Full(_) => Err(Error::retry(format!(
                 "too many messages are held back while one before them is missing: partition={partition} channel={key:?} \
@@ -220,7 +214,7 @@ impl Kept {
     }
 }
 
-/// The records of a frame; each carries its event time relative to the frame's in its flag.
+/// The records of a frame, as many as it says.
 fn unpack<'m>(
     body: &'m [u8],
     inflated_bytes_max: usize,
@@ -229,14 +223,9 @@ fn unpack<'m>(
 ) -> Result<Vec<SourceRecord<'m>>> {
     let frame = Frame::decode(body, inflated_bytes_max)?;
     let mut records = Vec::new();
-    for message in MessageIter::new(frame.messages(scratch)?) {
-        let message = message?;
-        records.push(SourceRecord {
-            body: Ok(message.body),
-            properties: message.properties,
-            timestamp: frame.base_time.saturating_add(i64::from(message.flag)),
-            offset,
-        });
+    for record in framed_records(frame.base_time, frame.messages(scratch)?) {
+        let (timestamp, message) = record?;
+        records.push(SourceRecord { body: Ok(message.body), properties: message.properties, timestamp, offset });
     }
     if records.len() != frame.records as usize {
         return Err(Error::record(format!(

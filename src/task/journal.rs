@@ -36,6 +36,10 @@ impl Journal {
         Journal { log, partition, clock }
     }
 
+    pub(crate) fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
     /// The first readable offset and the journal's end, which may lag.
     pub(crate) async fn range(&self) -> Result<(Offset, Offset)> {
         let range = self.log.offsets(&self.partition).await?;

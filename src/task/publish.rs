@@ -3,16 +3,16 @@
 use super::journal::{Journal, barrier};
 use super::scan::{self, Wanted};
 use super::tails::Tails;
-use crate::config::Config;
-use crate::edge::{Backoff, Entropy, Monotonic, sleep};
+use crate::edge::{Backoff, sleep};
+use crate::job::Job;
 use crate::status::Line;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use onceflow_log::{End, Link, Log, MessageBatch};
+use onceflow_log::{End, Link, MessageBatch};
 use onceflow_txn::{Coordinator, Item, ItemId, LinkId, Publisher, Step, Work};
-use onceflow_types::{ErrorKind, Incarnation, Offset, Partition, Result, TaskId};
+use onceflow_types::{Error, ErrorKind, Incarnation, Offset, Partition, Result, TaskId};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,11 @@ use tokio::sync::Notify;
 
 /// What the task loop and its publishing share; both run on the task's thread.
 pub(crate) struct Publishing {
-    pub(crate) log: Arc<dyn Log>,
-    pub(crate) config: Arc<Config>,
-    pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) clock: Monotonic,
+    pub(crate) job: Arc<Job>,
     pub(crate) line: Line,
     pub(crate) task: TaskId,
     pub(crate) incarnation: Incarnation,
     pub(crate) journal: Journal,
-    /// One barrier queue for each broker.
-    pub(crate) barriers: BTreeMap<Arc<str>, Partition>,
     /// The target queues that anybody may read.
     pub(crate) external: Vec<Partition>,
     pub(crate) publisher: RefCell<Publisher>,
@@ -57,22 +52,22 @@ type InFlight<'p> = FuturesUnordered<LocalBoxFuture<'p, Outcome>>;
 
 impl Publishing {
     /// Runs until something fails for good. The task loop drops it with the task.
-    pub(crate) async fn run(&self) -> onceflow_types::Error {
+    pub(crate) async fn run(&self) -> Error {
         let mut in_flight: InFlight<'_> = FuturesUnordered::new();
-        let mut backoff = Backoff::new(self.config.backoff_first, self.config.backoff_max);
+        let mut backoff = Backoff::new(self.job.config.backoff_first, self.job.config.backoff_max);
         loop {
             if let Err(error) = self.turn(&mut in_flight, &mut backoff).await {
                 if error.kind() != ErrorKind::Retry {
                     return error;
                 }
                 tracing::debug!(task = %self.task, error = %error.report(), "publishing failed, trying again");
-                backoff.wait(&*self.entropy).await;
+                backoff.wait(&*self.job.entropy).await;
             }
         }
     }
 
     async fn turn<'p>(&'p self, in_flight: &mut InFlight<'p>, backoff: &mut Backoff) -> Result<()> {
-        let step = self.publisher.borrow_mut().step(self.clock.now());
+        let step = self.publisher.borrow_mut().step(self.job.monotonic.now());
         self.show();
         match step {
             Step::Publish(ids) => {
@@ -98,7 +93,7 @@ impl Publishing {
     ) -> Result<()> {
         let timer = async {
             match until {
-                Some(until) => sleep(until.saturating_sub(self.clock.now())).await,
+                Some(until) => sleep(until.saturating_sub(self.job.monotonic.now())).await,
                 None => std::future::pending().await,
             }
         };
@@ -122,7 +117,7 @@ impl Publishing {
     /// When to stop waiting for the next epoch's sends to prove this one's ENDs.
     fn prove_at(&self) -> Option<Duration> {
         let open = self.publisher.borrow().unpublished() > 0;
-        open.then(|| self.clock.now() + self.config.epoch_time)
+        open.then(|| self.job.monotonic.now() + self.job.config.epoch_time)
     }
 
     fn show(&self) {
@@ -136,9 +131,9 @@ impl Publishing {
         };
         let ticket = self.publisher.borrow().ticket();
         let result = match item.work {
-            Work::End(handle) => self.log.end(&handle, End::Commit).await.map(Reached::Ended),
+            Work::End(handle) => self.job.log.end(&handle, End::Commit).await.map(Reached::Ended),
             Work::Send(messages) => match MessageBatch::from_bytes(messages) {
-                Ok(batch) => self.log.append(&item.channel.target, &batch).await.map(|acked| Reached::Sent {
+                Ok(batch) => self.job.log.append(&item.channel.target, &batch).await.map(|acked| Reached::Sent {
                     link: acked.link,
                     first: acked.first,
                     count: batch.len() as u64,
@@ -151,7 +146,7 @@ impl Publishing {
             Err(error) if error.kind() == ErrorKind::Retry => {
                 tracing::debug!(task = %self.task, ?id, error = %error.report(), "no reply to a publish request");
                 // The wait is here, so that other channels go on meanwhile.
-                Backoff::new(self.config.backoff_first, self.config.backoff_max).wait(&*self.entropy).await;
+                Backoff::new(self.job.config.backoff_first, self.job.config.backoff_max).wait(&*self.job.entropy).await;
                 Ok(Reached::Unknown)
             }
             other => other.map_err(|e| e.context(format!("publishing epoch {}", id.epoch))),
@@ -185,11 +180,11 @@ impl Publishing {
     }
 
     async fn renew_lease(&self) -> Result<()> {
-        let sent_at = self.clock.now();
+        let sent_at = self.job.monotonic.now();
         let cursor = self.coordinator.borrow().cursor();
         let records = self.journal.read_to_end(cursor).await?;
         if let Some(newer) = self.coordinator.borrow().newer_claim(&records) {
-            return Err(onceflow_types::Error::fenced(format!("a newer claim owns the task: current={newer}")));
+            return Err(Error::fenced(format!("a newer claim owns the task: current={newer}")));
         }
         self.publisher.borrow_mut().lease_from(sent_at);
         Ok(())
@@ -201,11 +196,12 @@ impl Publishing {
             let publisher = self.publisher.borrow();
             ids.iter().filter_map(|id| publisher.item(*id).map(|item| Wanted::new(*id, item))).collect()
         };
-        for broker in wanted.iter().map(|wanted| &wanted.target.broker).collect::<std::collections::BTreeSet<_>>() {
+        for broker in wanted.iter().map(|wanted| &wanted.target.broker).collect::<BTreeSet<_>>() {
             self.barrier(broker).await?;
         }
         let identity = scan::Whose { task: &self.task, incarnation: self.incarnation };
-        let visible = scan::look_for(&*self.log, identity, &wanted, |target| self.tails.borrow().of(target)).await?;
+        let visible =
+            scan::look_for(&*self.job.log, identity, &wanted, |target| self.tails.borrow().of(target)).await?;
         self.line.count(|counters| {
             counters.scans += 1;
             counters.scan_found += visible.len() as u64;
@@ -227,11 +223,11 @@ impl Publishing {
     }
 
     async fn barrier(&self, broker: &Arc<str>) -> Result<()> {
-        let Some(queue) = self.barriers.get(broker) else {
-            return Err(onceflow_types::Error::retry(format!("no barrier queue yet: broker={broker}")));
+        let Some(queue) = self.job.barriers.get(broker) else {
+            return Err(Error::retry(format!("no barrier queue yet: broker={broker}")));
         };
         let ticket = self.publisher.borrow().ticket();
-        let link = barrier(&*self.log, queue).await?;
+        let link = barrier(&*self.job.log, queue).await?;
         self.publisher.borrow_mut().send_acknowledged(&link_id(&link), ticket);
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! Reads ahead from a task's source partitions, one small local task for each.
 
-use crate::config::Config;
-use crate::edge::{Backoff, Entropy};
+use crate::edge::Backoff;
+use crate::job::Job;
 use crate::status::Line;
-use onceflow_log::{Log, ReadLimit, RecordBatch};
-use onceflow_types::{Clock, Error, ErrorKind, Offset, Partition, Result, Timestamp};
+use onceflow_log::{ReadLimit, RecordBatch};
+use onceflow_types::{Error, ErrorKind, Offset, Partition, Result, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -24,16 +24,6 @@ pub(crate) struct Pulled {
     pub(crate) read_at: Timestamp,
 }
 
-/// What all readers of a task share.
-#[derive(Clone)]
-pub(crate) struct Setting {
-    pub(crate) log: Arc<dyn Log>,
-    pub(crate) config: Arc<Config>,
-    pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) line: Line,
-}
-
 /// The readers of a task's partitions; dropped with it, and with them every read under way. So a reply that comes after
 /// the task was given up moves nothing.
 #[derive(Debug)]
@@ -44,14 +34,14 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// Starts a reader for each `(source, partition, next offset)`. Needs a `LocalSet` around it.
-    pub(crate) fn start(setting: &Setting, partitions: Vec<(usize, Partition, Offset)>) -> Self {
-        let ahead = setting.config.read_ahead_batches_max * partitions.len().max(1);
+    pub(crate) fn start(job: &Arc<Job>, line: &Line, partitions: Vec<(usize, Partition, Offset)>) -> Self {
+        let ahead = job.config.read_ahead_batches_max * partitions.len().max(1);
         let (sender, receiver) = mpsc::channel(ahead);
         let mut tasks = JoinSet::new();
         for (source, partition, next) in partitions {
-            let (setting, sender) = (setting.clone(), sender.clone());
+            let (job, line, sender) = (job.clone(), line.clone(), sender.clone());
             tasks.spawn_local(async move {
-                if let Err(error) = read_on(&setting, source, &partition, next, &sender).await {
+                if let Err(error) = read_on(&job, &line, source, &partition, next, &sender).await {
                     // The task that owns the other end may be gone already; then nobody needs the error.
                     let _ = sender.send(Err(error.context(format!("source {partition}")))).await;
                 }
@@ -71,25 +61,26 @@ impl Readers {
 }
 
 async fn read_on(
-    setting: &Setting,
+    job: &Job,
+    line: &Line,
     source: usize,
     partition: &Partition,
     from: Offset,
     sender: &mpsc::Sender<Result<Pulled>>,
 ) -> Result<()> {
-    let config = &setting.config;
+    let config = &job.config;
     let limit =
         ReadLimit { records_max: config.read_records_max, bytes_max: config.read_bytes_max, wait_max: READ_WAIT_MAX };
     let mut backoff = Backoff::new(config.backoff_first, config.backoff_max);
     let mut next = from;
     loop {
-        let read_at = setting.clock.now();
-        let batch = match setting.log.read(partition, next, limit).await {
+        let read_at = job.clock.now();
+        let batch = match job.log.read(partition, next, limit).await {
             Ok(batch) => batch,
             Err(error) if error.kind() == ErrorKind::Retry => {
                 tracing::debug!(%partition, error = %error.report(), "read failed, trying again");
-                setting.line.count(|counters| counters.read_retries += 1);
-                backoff.wait(&*setting.entropy).await;
+                line.count(|counters| counters.read_retries += 1);
+                backoff.wait(&*job.entropy).await;
                 continue;
             }
             Err(error) => return Err(error),

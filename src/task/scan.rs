@@ -1,6 +1,6 @@
 //! Looks in target queues for output whose fate is unknown.
 
-use crate::topic_reader::identity_in;
+use crate::topic_reader::identity_of;
 use onceflow_log::{Log, ReadLimit};
 use onceflow_txn::{Item, ItemId};
 use onceflow_types::{Incarnation, Name, Offset, Partition, Result, Sequence, TaskId};
@@ -58,7 +58,7 @@ pub(crate) async fn look_for(
             let batch = log.read(target, next, limit).await?;
             for record in batch.iter() {
                 // What cannot be read is nobody's output, and certainly not ours.
-                let Ok(Some(identity)) = identity_in(record, INFLATED_BYTES_MAX) else { continue };
+                let Ok(Some(identity)) = identity_of(record, INFLATED_BYTES_MAX) else { continue };
                 if identity.incarnation == whose.incarnation && identity.task == *whose.task {
                     visible.extend(missing.remove(&(identity.sink, identity.sequence)));
                 }

@@ -6,7 +6,7 @@ use super::intake::{INPUTS_TABLE, Intake};
 use super::journal::barrier;
 use super::open::Opened;
 use super::publish::Publishing;
-use super::reader::{Readers, Setting};
+use super::reader::Readers;
 use super::tails::Tails;
 use super::{OpenEpoch, Task, TaskSeat};
 use crate::config::SourceLoss;
@@ -27,7 +27,6 @@ use tokio::sync::Notify;
 /// Makes the task and starts its readers.
 pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Result<(Task, Readers)> {
     let TaskSeat { id, plan, line, .. } = seat;
-    let journal = id.partition(crate::topics::journal(&job.topology.job, &plan.name));
     let point = opened.coordinator.fold().point();
     let (mut offsets, channels, tails, published) = match point {
         Some(point) => (point.offsets, point.channels, point.tails, point.published_through),
@@ -68,15 +67,11 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Re
     });
     let coordinator = Rc::new(RefCell::new(opened.coordinator));
     let publishing = Rc::new(Publishing {
-        log: job.log.clone(),
-        config: job.config.clone(),
-        entropy: job.entropy.clone(),
-        clock: job.monotonic,
+        job: job.clone(),
         line: line.clone(),
         task: id.clone(),
         incarnation: opened.incarnation,
         journal: opened.journal,
-        barriers: job.barriers.clone(),
         external: external_targets(plan, &targets),
         publisher: RefCell::new(publisher),
         tails: RefCell::new(tails),
@@ -84,18 +79,12 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Re
         work: Notify::new(),
         progress: Notify::new(),
     });
-    let setting = Setting {
-        log: job.log.clone(),
-        config: job.config.clone(),
-        entropy: job.entropy.clone(),
-        clock: job.clock.clone(),
-        line: line.clone(),
-    };
     let starts = readable.into_iter().filter_map(|source| {
         let partition = sources.get(source)?;
         Some((source, partition.clone(), offsets.get(partition)?))
     });
-    let readers = Readers::start(&setting, starts.collect());
+    let snapshot_at = super::snapshot::first_due(job, publishing.journal.partition()).await;
+    let readers = Readers::start(job, line, starts.collect());
     // New start offsets, and tables that were named for the first time, are progress of their own.
     let progress = offsets != committed || !state.overlay().delta().is_empty();
     let open = OpenEpoch { since: progress.then(|| job.monotonic.now()), records: 0 };
@@ -120,7 +109,7 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Re
         open,
         append_sent_at: None,
         passed_over: PassedOver::default(),
-        snapshot_at: super::snapshot::first_due(job, &journal).await,
+        snapshot_at,
     };
     Ok((task, readers))
 }
