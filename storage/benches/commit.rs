@@ -2,10 +2,14 @@
 //!
 //! `cargo bench -p onceflow-storage --features fjall,rocksdb,sled`
 
+#[path = "../tests/common/point.rs"]
+#[allow(unreachable_pub, reason = "shared with the tests")]
+mod point;
+
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use onceflow_storage::{Backend, Delta, StateStore, StoreFactory, StoreOptions};
-use onceflow_types::{CommitPoint, Epoch, Generation, Incarnation, Name, Nonce, Offset, Offsets, TaskId, Timestamp};
-use std::collections::BTreeMap;
+use onceflow_types::{Name, TaskId};
+use point::point;
 use std::hint::black_box;
 
 /// Keys of the store; an epoch changes a tenth of them.
@@ -27,25 +31,6 @@ fn epoch_of_changes(epoch: u64) -> Delta {
         delta.put(&key((epoch * CHANGES + number) * STRIDE % KEYS), &[epoch.to_le_bytes(); 4].concat());
     }
     delta
-}
-
-fn point(epoch: u64) -> CommitPoint {
-    CommitPoint {
-        incarnation: Incarnation::new(1),
-        generation: Generation::new(0),
-        nonce: Nonce::new(1),
-        epoch: Epoch::new(epoch),
-        offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
-        clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
-        tails: Offsets::default(),
-        published_through: Epoch::ZERO,
-        commit_offset: Offset::new(epoch),
-        commit_checksum: 0,
-        unpublished: vec![],
-        journal_next: Offset::new(epoch + 1),
-    }
 }
 
 fn filled(options: &StoreOptions) -> (Box<dyn StateStore>, u64) {

@@ -2,11 +2,13 @@
 //!
 //! `cargo run --release -p onceflow-storage --features fjall --example memory -- fjall`
 
+#[path = "../tests/common/point.rs"]
+#[allow(unreachable_pub, reason = "shared with the tests")]
+mod point;
+
 use onceflow_storage::{Backend, Delta, KeyRange, Order, StateStore, StoreFactory, StoreOptions};
-use onceflow_types::{
-    CommitPoint, Epoch, Error, Generation, Incarnation, Name, Nonce, Offset, Offsets, Result, TaskId, Timestamp,
-};
-use std::collections::BTreeMap;
+use onceflow_types::{Error, Name, Result, TaskId};
+use point::point;
 
 const TASKS: u32 = 4;
 const EPOCHS: u64 = 100;
@@ -57,23 +59,4 @@ fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) / 1024
-}
-
-fn point(epoch: u64) -> CommitPoint {
-    CommitPoint {
-        incarnation: Incarnation::new(1),
-        generation: Generation::new(0),
-        nonce: Nonce::new(1),
-        epoch: Epoch::new(epoch),
-        offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
-        clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
-        tails: Offsets::default(),
-        published_through: Epoch::ZERO,
-        commit_offset: Offset::new(epoch),
-        commit_checksum: 0,
-        unpublished: vec![],
-        journal_next: Offset::new(epoch + 1),
-    }
 }

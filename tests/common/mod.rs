@@ -41,9 +41,14 @@ pub fn payment(id: u64) -> Payment {
 
 /// Payments in, a running total per card out, through a repartition topic.
 pub fn topology(delivery: Delivery) -> Topology {
-    let builder = StreamBuilder::new(JOB).unwrap();
+    topology_of(JOB, "payments", "totals", delivery)
+}
+
+/// The same between topics of a job's own.
+pub fn topology_of(job: &str, input: &str, output: &str, delivery: Delivery) -> Topology {
+    let builder = StreamBuilder::new(job).unwrap();
     builder
-        .source("payments", Json::<Payment>::new())
+        .source(input, Json::<Payment>::new())
         .start(StartPolicy::Earliest)
         .key_by(|payment| payment.card.clone())
         .repartition("by-card")
@@ -57,7 +62,7 @@ pub fn topology(delivery: Delivery) -> Topology {
             },
         )
         .map(|card, (count, sum)| Total { card, count, sum })
-        .sink("totals-out", "totals", Json::<Total>::new())
+        .sink("totals-out", output, Json::<Total>::new())
         .key(|total: &Total| total.card.clone())
         .delivery(delivery);
     builder.build().unwrap()

@@ -13,10 +13,15 @@
     reason = "a test helper"
 )]
 
-use onceflow::codec::Json;
+#[path = "../common/mod.rs"]
+mod common;
+
+pub use common::Total;
+
+use common::Payment;
 use onceflow::log::{Log, ReadLimit};
 use onceflow::storage::{Backend, StoreFactory, StoreOptions};
-use onceflow::topology::{Delivery, StartPolicy, StreamBuilder, Topology};
+use onceflow::topology::{Delivery, Topology};
 use onceflow::types::Name;
 use onceflow::{Config, Runtime, TopicReader};
 use serde::{Deserialize, Serialize};
@@ -45,20 +50,6 @@ pub struct Pipeline {
     pub epoch_ms: u64,
     /// The publish lease, in ms.
     pub lease_ms: u64,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Payment {
-    id: u64,
-    card: String,
-    amount: i64,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Total {
-    pub card: String,
-    pub count: u64,
-    pub sum: i64,
 }
 
 /// What the raw output topic held beside the reader view.
@@ -91,26 +82,7 @@ impl Pipeline {
             "outbox" => Delivery::Outbox { framed: false },
             _ => Delivery::Outbox { framed: true },
         };
-        let builder = StreamBuilder::new(self.job().as_str()).unwrap();
-        builder
-            .source(&self.payments(), Json::<Payment>::new())
-            .start(StartPolicy::Earliest)
-            .key_by(|payment| payment.card.clone())
-            .repartition("by-card")
-            .queues(4)
-            .aggregate(
-                "totals",
-                || (0u64, 0i64),
-                |total, payment: &Payment| {
-                    total.0 += 1;
-                    total.1 += payment.amount;
-                },
-            )
-            .map(|card, (count, sum)| Total { card, count, sum })
-            .sink("totals-out", &self.totals(), Json::<Total>::new())
-            .key(|total: &Total| total.card.clone())
-            .delivery(delivery);
-        builder.build().unwrap()
+        common::topology_of(self.job().as_str(), &self.payments(), &self.totals(), delivery)
     }
 
     pub async fn open_log(&self) -> Arc<dyn Log> {

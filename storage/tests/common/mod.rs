@@ -2,11 +2,12 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 
+mod point;
+
+pub use point::point;
+
 use onceflow_storage::{Backend, KeyRange, MemoryBudget, Order, StateStore, StoreOptions};
-use onceflow_types::{
-    CommitPoint, Epoch, Generation, Incarnation, Name, Nonce, Offset, Offsets, Result, TaskId, Timestamp,
-};
-use std::collections::BTreeMap;
+use onceflow_types::{Name, Result, TaskId};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -17,25 +18,6 @@ pub fn job() -> Name {
 
 pub fn task() -> TaskId {
     TaskId { subtopology: Name::new("subject").unwrap(), broker: "broker-a".into(), queue: 0 }
-}
-
-pub fn point(epoch: u64) -> CommitPoint {
-    CommitPoint {
-        incarnation: Incarnation::new(1),
-        generation: Generation::new(0),
-        nonce: Nonce::new(1),
-        epoch: Epoch::new(epoch),
-        offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
-        clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
-        tails: Offsets::default(),
-        published_through: Epoch::ZERO,
-        commit_offset: Offset::new(epoch),
-        commit_checksum: 0,
-        unpublished: vec![],
-        journal_next: Offset::new(epoch + 1),
-    }
 }
 
 /// Options with the smallest buffers, so that tables are written and merged early.
