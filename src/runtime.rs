@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use worker::Worker;
+use worker::{Host, Worker};
 
 /// How often a caller that waits for the job looks at it.
 const LOOK_TIME: Duration = Duration::from_millis(20);
@@ -47,6 +47,7 @@ pub struct RuntimeBuilder {
     config: Config,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
+    host: Host,
 }
 
 impl RuntimeBuilder {
@@ -65,6 +66,14 @@ impl RuntimeBuilder {
     /// Sets where random numbers come from.
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
         self.entropy = entropy;
+        self
+    }
+
+    /// Runs all tasks on the caller's thread, among the other futures of the `tokio::task::LocalSet` in which
+    /// [`start`](Self::start) is called, instead of on threads of their own. With a paused tokio clock, a seeded
+    /// [`Entropy`] and a log and stores that do the same each time, so does the job: that is how it is simulated.
+    pub fn on_this_thread(mut self) -> Self {
+        self.host = Host::Caller;
         self
     }
 
@@ -101,7 +110,7 @@ impl RuntimeBuilder {
         });
         let (control, _) = watch::channel(Control::Run);
         let failure = Failure::default();
-        let workers = worker::start(&job, seats, &control, &failure)?;
+        let workers = worker::start(self.host, &job, seats, &control, &failure)?;
         Ok(Runtime { job, control, workers, failure })
     }
 }
@@ -116,6 +125,7 @@ impl Runtime {
             config: Config::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            host: Host::default(),
         }
     }
 
@@ -153,6 +163,7 @@ impl Runtime {
         });
         let limit = self.job.config.drain_time_max;
         let drained = tokio::select! {
+            biased;
             result = self.wait() => Some(result),
             () = sleep(limit) => None,
         };

@@ -113,6 +113,7 @@ pub(crate) struct TaskSeat {
 /// `Fenced` and `Retry`: open again after a wait. Others stop the job.
 pub(crate) async fn run(job: &Arc<Job>, seat: &TaskSeat, mut control: watch::Receiver<Control>) -> Result<()> {
     let opened = tokio::select! {
+        biased;
         opened = open::open(job, &seat.plan, &seat.id, &seat.line) => opened?,
         () = stopped(&mut control) => return Ok(()),
     };
