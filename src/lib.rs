@@ -67,6 +67,9 @@ struct ReadmeProgram;
 pub mod codec;
 mod config;
 mod edge;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod job;
 pub mod output;
 mod processor;

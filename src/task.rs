@@ -42,6 +42,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub(crate) use journal::barrier;
+#[cfg(feature = "fuzzing")]
+pub use snapshot::{chunk_again, header_again};
 
 /// What the runtime wants of its tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -46,14 +46,20 @@
 //! | `contract` | `contract` | the suite that any log can run |
 //! | `embedded` | `embedded` | the durable log of one process |
 //! | `rocketmq` | `rocketmq` | Apache RocketMQ |
+//! | `remoting` | `rocketmq` | what a broker sends, decoded; private |
 
 mod batch;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod record;
+#[cfg(any(feature = "rocketmq", feature = "fuzzing"))]
+mod remoting;
 #[cfg(feature = "rocketmq")]
 pub mod rocketmq;
 

@@ -67,6 +67,8 @@ mod read;
 mod restore;
 mod write;
 
+#[cfg(feature = "fuzzing")]
+pub use chunk::{chunk_again, header_again};
 pub(super) use restore::{is_needed, restore};
 pub(super) use write::first_due;
 

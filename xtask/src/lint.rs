@@ -1,8 +1,8 @@
-//! `cargo xtask lint`: formatting and lints, as CI checks them.
+//! `cargo xtask lint`: formatting, lints, licences and advisories, as CI checks them.
 
 use crate::machine::ROCKSDB;
-use crate::run;
 use crate::steps::Steps;
+use crate::{deny, run};
 use std::process::ExitCode;
 
 pub(crate) fn main() -> ExitCode {
@@ -22,4 +22,5 @@ pub(crate) fn add(steps: &mut Steps) {
         let words = ["clippy", "--release", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
         run::check(&mut run::cargo(words)?)
     });
+    deny::add(steps);
 }

@@ -1,5 +1,6 @@
 //! What a step needs from the operating system. It is installed through apt when that is allowed (root, Debian or
-//! Ubuntu); otherwise the exact command to run is named. This and Maven are the only ways this program uses the network.
+//! Ubuntu); otherwise the exact command to run is named. This, Maven and cargo's own downloads are the only ways this program
+//! uses the network.
 
 use crate::run;
 use std::path::{Path, PathBuf};

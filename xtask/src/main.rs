@@ -8,6 +8,8 @@ mod bench;
 mod broker;
 mod ci;
 mod demo;
+mod deny;
+mod fuzz;
 mod java;
 mod lint;
 mod machine;
@@ -38,10 +40,12 @@ enum Command {
     Demo(demo::Args),
     /// Run every test that CI runs
     Test(test::Args),
-    /// Check formatting and lints
+    /// Check formatting, lints, licences and advisories
     Lint,
-    /// Run everything CI runs: lints, tests, docs, features one by one, licences
+    /// Run everything CI runs: lints, tests, docs, features one by one
     Ci(test::Args),
+    /// Fuzz every decoder of foreign bytes, on the stable toolchain
+    Fuzz(fuzz::Args),
     /// Measure a workload from end to end
     Bench(bench::Args),
     /// Run RocketMQ name servers and brokers as plain JVMs on this machine
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::Test(args) => Ok(test::main(&args)),
         Command::Lint => Ok(lint::main()),
         Command::Ci(args) => Ok(ci::main(&args)),
+        Command::Fuzz(args) => fuzz::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::main(&args),
         Command::Broker(args) => broker::main(args),
         Command::Java(args) => java::main(&args),

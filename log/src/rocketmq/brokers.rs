@@ -6,8 +6,9 @@
 
 use super::code::Request;
 use super::connection::Connection;
-use super::frame::{Fields, Reply, RocketCounters};
+use super::frame::Fields;
 use super::options::RocketOptions;
+use crate::remoting::{Reply, RocketCounters};
 use onceflow_types::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,8 +4,7 @@
 //! nothing at the broker, and queues the question; the real answer, if it is Rollback, goes out as an END of our own.
 
 use super::Shared;
-use super::frame::RocketCounters;
-use super::unique_key::UNIQUE_KEY;
+use crate::remoting::{RocketCounters, UNIQUE_KEY};
 use crate::{CheckBack, Properties, Ticket};
 use onceflow_types::{Error, Partition, Result};
 use rocketmq_client_rust::{ArcTransactionListener, LocalTransactionState, TransactionListener};

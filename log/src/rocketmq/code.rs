@@ -1,7 +1,7 @@
 //! Request and response codes of RocketMQ's remoting protocol (`RequestCode`, `ResponseCode` of 5.5.0), and what a
 //! refusal means to the caller.
 
-use super::frame::Reply;
+use crate::remoting::Reply;
 use onceflow_types::{Error, ErrorKind};
 
 /// What a request asks for.

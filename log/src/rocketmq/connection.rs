@@ -5,8 +5,9 @@
 //! and its late reply is counted and dropped. When the connection ends for any reason, every waiting caller gets `Retry`.
 
 use super::code::{GO_AWAY, Request};
-use super::frame::{Fields, Reply, RocketCounters, encode, split_frame};
+use super::frame::{Fields, encode};
 use super::options::RocketOptions;
+use crate::remoting::{Reply, RocketCounters, split_frame};
 use bytes::BytesMut;
 use onceflow_types::{Error, Result};
 use std::collections::BTreeMap;

@@ -28,7 +28,7 @@
 //! | `brokers`, `connection`, `frame`, `code` | brokers by name, pipelined connections, the remoting protocol |
 //! | `topics` | routes, creation, offsets |
 //! | `send` | appends, prepares, ends |
-//! | `pull`, `stored`, `inflate` | reads, the format of stored messages, capped inflation |
+//! | `pull` | reads; what they bring is decoded by `remoting`, beside this module |
 //! | `check_back` | check-backs |
 
 mod brokers;
@@ -37,19 +37,17 @@ mod client;
 mod code;
 mod connection;
 mod frame;
-mod inflate;
 mod library;
 mod options;
 mod pull;
 mod send;
-mod stored;
 mod topics;
 mod unique_key;
 
-pub use frame::RocketCounters;
-pub use inflate::INFLATED_BYTES_MAX;
+pub use crate::remoting::{INFLATED_BYTES_MAX, RocketCounters};
 pub use options::{Credentials, RocketOptions};
 
+use crate::remoting::Reply;
 use crate::{
     Acked, CheckBack, End, Link, Log, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch, TopicSpec, Verdict,
 };
@@ -58,7 +56,7 @@ use brokers::{Brokers, Lane};
 use check_back::CheckBacks;
 use client::Client;
 use code::Request;
-use frame::{Fields, Reply};
+use frame::Fields;
 use onceflow_types::{Error, HalfHandle, Offset, Offsets, Partition, Result, SystemClock, Timestamp};
 use std::fmt;
 use std::sync::Arc;

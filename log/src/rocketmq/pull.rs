@@ -3,9 +3,8 @@
 use super::Shared;
 use super::brokers::Lane;
 use super::code::{self, Request, refusal};
-use super::frame::Reply;
-use super::stored::{self, Bounds};
 use super::topics::queue_fields;
+use crate::remoting::{Bounds, Reply, decode};
 use crate::{ReadLimit, RecordBatch};
 use onceflow_types::{Error, Offset, Partition, Result};
 use std::time::Duration;
@@ -75,7 +74,7 @@ impl Shared {
 fn found(partition: &Partition, from: Offset, limit: ReadLimit, reply: &Reply) -> Result<Pulled> {
     let next = reply.offset("nextBeginOffset")?;
     let bounds = Bounds { from, records_max: limit.records_max, bytes_max: limit.bytes_max };
-    let (records, whole) = stored::decode(partition, reply.body.clone(), bounds)?;
+    let (records, whole) = decode(partition, reply.body.clone(), bounds)?;
     let Some(decoded) = records.next_offset() else {
         return Err(reply.malformed("body", "empty"));
     };

@@ -3,8 +3,8 @@
 use super::Shared;
 use super::brokers::Lane;
 use super::code::{self, Request, refusal, refusal_as};
-use super::frame::{Fields, Reply};
-use super::unique_key::UNIQUE_KEY;
+use super::frame::Fields;
+use crate::remoting::{Reply, UNIQUE_KEY};
 use crate::{
     Acked, CheckBack, End, Link, Message, MessageBatch, PROPERTIES_BYTES_MAX, Prepared, Verdict, find_property,
 };

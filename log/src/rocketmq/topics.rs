@@ -5,7 +5,7 @@ use super::brokers::{Lane, lock};
 use super::client::Route;
 use super::code::{self, Request, refusal};
 use super::frame::Fields;
-use super::stored;
+use crate::remoting::offsets_with;
 use crate::{OffsetRange, Queues, TopicSpec};
 use futures_util::future::join_all;
 use onceflow_types::{Error, ErrorKind, Offset, Offsets, Partition, Result, Timestamp, check_topic};
@@ -202,8 +202,9 @@ impl Shared {
             .text("_UNIQUE_KEY_QUERY", "true");
         let (reply, _) = self.call(partition, Lane::Read, Request::QueryMessage, fields, &[]).await?;
         match reply.code {
-            code::SUCCESS => stored::offsets_with(&reply.body, partition.queue, key)
-                .map_err(|reason| reply.malformed("body", reason)),
+            code::SUCCESS => {
+                offsets_with(&reply.body, partition.queue, key).map_err(|reason| reply.malformed("body", reason))
+            }
             code::QUERY_NOT_FOUND => Ok(vec![]),
             _ => Err(refusal("look up by UNIQ_KEY", &reply)),
         }

@@ -5,9 +5,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The property's name (`MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX`).
-pub(super) const UNIQUE_KEY: &str = "UNIQ_KEY";
-
 /// Makes keys of 32 hexadecimal digits, as RocketMQ's own have: 80 random bits of the handle, then a counter. RocketMQ's
 /// layout (address, process, time) is not used: containers share addresses and process numbers, and a key must never
 /// be that of another try.

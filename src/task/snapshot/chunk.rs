@@ -121,6 +121,18 @@ impl Header {
     }
 }
 
+/// For fuzzing: a chunk that can be read, written again.
+#[cfg(feature = "fuzzing")]
+pub fn chunk_again(bytes: &[u8]) -> Option<Vec<u8>> {
+    Chunk::decode(bytes).ok().flatten().map(|chunk| chunk.encode())
+}
+
+/// For fuzzing: a header that can be read, written again.
+#[cfg(feature = "fuzzing")]
+pub fn header_again(bytes: &[u8]) -> Option<Vec<u8>> {
+    Header::decode(bytes).ok().map(|header| header.encode())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,7 @@ const TOO_LARGE: &str = "inflated body is larger than 16 MiB";
 const BROKEN: &str = "compressed body cannot be inflated";
 
 /// Appends the inflated body to `to` and returns its length; on error `to` is as before.
-pub(super) fn inflate(sys_flag: i32, body: &[u8], to: &mut Vec<u8>) -> Result<usize, &'static str> {
+pub(crate) fn inflate(sys_flag: i32, body: &[u8], to: &mut Vec<u8>) -> Result<usize, &'static str> {
     let start = to.len();
     let inflated = match sys_flag & COMPRESSION_MASK {
         0 | ZLIB => read_capped(flate2::read::ZlibDecoder::new(body), to),

@@ -25,7 +25,6 @@
 //! not whole ends the batch, and is an error when it comes first, since nothing after it can be placed.
 
 use super::inflate::{INFLATED_BYTES_MAX, inflate};
-use super::unique_key::UNIQUE_KEY;
 use crate::{Body, Entry, MESSAGE_OVERHEAD_BYTES, MessageIter, RecordBatch, find_property};
 use bytes::Bytes;
 use onceflow_types::{Error, Offset, Partition, Result, Timestamp};
@@ -37,6 +36,8 @@ const FLAG_COMPRESSED: i32 = 0x1;
 const FLAG_BORN_HOST_V6: i32 = 0x1 << 4;
 const FLAG_STORE_HOST_V6: i32 = 0x1 << 5;
 const FLAG_INNER_BATCH: i32 = 0x1 << 7;
+/// The producer's name for one try of one send (`MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX`).
+pub(crate) const UNIQUE_KEY: &str = "UNIQ_KEY";
 /// How many messages an inner batch holds (`MessageConst.PROPERTY_INNER_NUM`).
 const INNER_NUM: &str = "INNER_NUM";
 /// Most messages of one inner batch; more is a lie.
@@ -48,11 +49,11 @@ const INFLATED_READ_BYTES_MAX: usize = 4 * INFLATED_BYTES_MAX;
 
 /// Bounds of one decoding.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// The first offset that is wanted.
-    pub(super) from: Offset,
-    pub(super) records_max: usize,
-    pub(super) bytes_max: usize,
+    pub(crate) from: Offset,
+    pub(crate) records_max: usize,
+    pub(crate) bytes_max: usize,
 }
 
 /// One message's frame.
@@ -73,7 +74,7 @@ struct Stored {
 ///
 /// # Errors
 /// `DataLoss` when the first message is not the asked one or has no whole frame, or a later one leaves a hole.
-pub(super) fn decode(partition: &Partition, bytes: Bytes, bounds: Bounds) -> Result<(RecordBatch, bool)> {
+pub(crate) fn decode(partition: &Partition, bytes: Bytes, bounds: Bounds) -> Result<(RecordBatch, bool)> {
     if u32::try_from(bytes.len()).is_err() {
         return Err(Error::retry(format!("pulled body is too large: bytes={}", bytes.len())));
     }
@@ -105,7 +106,7 @@ pub(super) fn decode(partition: &Partition, bytes: Bytes, bounds: Bounds) -> Res
 }
 
 /// Offsets of the messages of one queue with this UNIQ_KEY, of a body that holds any messages in any order.
-pub(super) fn offsets_with(bytes: &[u8], queue: u32, unique_key: &str) -> Result<Vec<Offset>, &'static str> {
+pub(crate) fn offsets_with(bytes: &[u8], queue: u32, unique_key: &str) -> Result<Vec<Offset>, &'static str> {
     let mut offsets = vec![];
     let mut at = 0;
     while at < bytes.len() {
