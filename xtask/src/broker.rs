@@ -17,7 +17,9 @@ mod server;
 mod settings;
 
 pub(crate) use instance::{Instance, StartOptions};
+pub(crate) use jars::resolve as server_jars;
 pub(crate) use scratch::scratch;
+pub(crate) use settings::VERSION;
 
 use crate::{Outcome, machine, paths, run};
 use server::Role;

@@ -19,6 +19,8 @@ pub(crate) enum Need {
     Javac,
     /// Maven: resolves the jars, once.
     Maven,
+    /// A Docker engine and its command, installed; whether it runs is another matter (`docker.rs`).
+    Docker,
 }
 
 /// What a build with the feature `rocksdb` needs.
@@ -59,6 +61,7 @@ fn present(need: Need) -> bool {
         Need::Java => on_path("java"),
         Need::Javac => on_path("javac"),
         Need::Maven => on_path("mvn"),
+        Need::Docker => on_path("docker") && on_path("dockerd"),
     }
 }
 
@@ -91,7 +94,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
@@ -103,6 +106,8 @@ fn packages(needs: &[Need], clang: u32) -> Vec<String> {
         Need::Java => vec!["default-jre-headless".to_owned()],
         Need::Javac => vec!["default-jdk-headless".to_owned()],
         Need::Maven => vec!["maven".to_owned()],
+        // The engine cannot publish a port without iptables, and only recommends it.
+        Need::Docker => vec!["docker.io".to_owned(), "iptables".to_owned()],
     };
     needs.iter().flat_map(of).collect()
 }

@@ -1,7 +1,7 @@
 //! The commands of this repository, for people and for CI: `cargo xtask help`.
 //!
 //! One file per command. The modules without a command of their own: [`paths`] (where things lie), [`machine`] (what a
-//! step needs from the operating system), [`steps`] (several steps and one table), [`run`] (child processes) and
+//! step needs from the operating system), [`docker`] (an engine for containers), [`steps`] (several steps and one table), [`run`] (child processes) and
 //! [`wait`] (the only place that reads a clock or sleeps).
 
 mod bench;
@@ -9,7 +9,9 @@ mod broker;
 mod ci;
 mod demo;
 mod deny;
+mod docker;
 mod fuzz;
+mod image;
 mod java;
 mod lint;
 mod machine;
@@ -50,6 +52,8 @@ enum Command {
     Bench(bench::Args),
     /// Run RocketMQ name servers and brokers as plain JVMs on this machine
     Broker(broker::Args),
+    /// Make the image with a RocketMQ that the container tests use
+    Image(image::Args),
     /// Run a Java test client against a broker
     Java(java::Args),
 }
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::main(&args),
         Command::Broker(args) => broker::main(args),
+        Command::Image(args) => image::main(&args),
         Command::Java(args) => java::main(&args),
     };
     outcome.unwrap_or_else(|message| {

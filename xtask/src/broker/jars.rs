@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 const ARTIFACTS: [&str; 3] = ["rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools"];
 
 /// The folder with all jars of that version.
-pub(super) fn resolve(version: &str) -> Outcome<PathBuf> {
+pub(crate) fn resolve(version: &str) -> Outcome<PathBuf> {
     if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-".contains(letter)) {
         return Err(format!("odd RocketMQ version: given={version:?}"));
     }

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
 /// The RocketMQ that Onceflow is tested against.
-const VERSION: &str = "5.5.0";
+pub(crate) const VERSION: &str = "5.5.0";
 
 /// The ports of an instance, all on loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
