@@ -239,15 +239,19 @@ fn lock(path: &Path) -> Result<File> {
 }
 
 fn make_directories(root: &Path, path: &Path) -> Result<()> {
-    if !root.is_dir() {
-        private_directories().recursive(true).create(root).map_err(|e| failure("create", root, e))?;
-    }
+    make_root(root)?;
     for directory in path.parent().into_iter().chain([path]) {
         if !is_directory(directory)? {
             make_directory(directory)?;
         }
     }
     Ok(())
+}
+
+/// Makes the root and what is missing above it. Unlike below it, links are followed: the root is the user's choice.
+fn make_root(root: &Path) -> Result<()> {
+    let missing: Vec<&Path> = root.ancestors().take_while(|path| !path.is_dir()).collect();
+    missing.into_iter().rev().filter(|path| !path.as_os_str().is_empty()).try_for_each(make_directory)
 }
 
 /// Whether there is a directory; `Invalid` when there is something else, a link included: whoever can make one could
@@ -262,12 +266,18 @@ fn is_directory(path: &Path) -> Result<bool> {
     Err(Error::invalid(format!("state directory is {what}, remove it: path={}", path.display())))
 }
 
+/// Makes a directory, durably: a closed store is there after loss of power only if the names above it are.
 fn make_directory(path: &Path) -> Result<()> {
     match private_directories().create(path) {
-        Ok(()) => Ok(()),
+        Ok(()) => {}
         // Another opening was quicker; the lock decides between the two.
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(e) => Err(failure("create", path, e)),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(failure("create", path, e)),
+    }
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => sync_directory(Path::new(".")),
+        Some(parent) => sync_directory(parent),
+        None => Ok(()),
     }
 }
 

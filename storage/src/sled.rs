@@ -31,10 +31,17 @@ use ::sled::{Batch, Config, Db, IVec, Iter};
 use onceflow_types::wire::{Decoder, Encode, checksum, checksum_append};
 use onceflow_types::{Error, Result};
 use std::path::Path;
+use std::time::Duration;
 
 /// FNV-1a, 64 bits: offset basis and prime (Fowler, Noll, Vo; draft-eastlake-fnv).
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+/// How sled says that its lock is held; it has no error of its own for that.
+const LOCK_TEXT: &str = "could not acquire lock";
+/// How long an opening waits for that lock: steps of a millisecond, half a minute in all.
+const LOCK_WAIT: Duration = Duration::from_millis(1);
+const LOCK_WAITS_MAX: u32 = 30_000;
 
 pub(crate) struct Sled {
     database: Db,
@@ -86,6 +93,23 @@ fn failure(what: &'static str) -> impl Fn(::sled::Error) -> Error {
 }
 
 impl Sled {
+    /// Opens the database. The directory is locked, so its own lock can only be held by threads of a handle in this process
+    /// that was dropped: sled does not wait for them, and refuses where the store is only not closed yet.
+    fn open_database(data: &Path, memory: &MemoryBudget) -> Result<Db> {
+        let bytes = memory.cache_bytes.saturating_add(memory.write_buffer_bytes) as u64;
+        // No thread that flushes every half second: what is not closed cleanly is not trusted anyway.
+        let config = Config::new().path(data).cache_capacity(bytes).flush_every_ms(None);
+        for _ in 0..LOCK_WAITS_MAX {
+            match config.open() {
+                Err(::sled::Error::Io(error)) if error.to_string().starts_with(LOCK_TEXT) => {
+                    std::thread::park_timeout(LOCK_WAIT);
+                }
+                opened => return opened.map_err(failure("open")),
+            }
+        }
+        Err(Error::fenced(format!("sled database is still open: path={}", data.display())))
+    }
+
     /// Reads the whole store and compares it with what the last commit left.
     fn verify(database: &Db) -> Result<Total> {
         let mut seen = Total::default();
@@ -118,10 +142,7 @@ impl Engine for Sled {
 
     fn open(data: &Path, new: bool, memory: &MemoryBudget) -> Result<Self> {
         contain(Self::NAME, || {
-            let bytes = memory.cache_bytes.saturating_add(memory.write_buffer_bytes) as u64;
-            // No thread that flushes every half second: what is not closed cleanly is not trusted anyway.
-            let config = Config::new().path(data).cache_capacity(bytes).flush_every_ms(None);
-            let database = config.open().map_err(failure("open"))?;
+            let database = Sled::open_database(data, memory)?;
             let total = if new { Total::default() } else { Sled::verify(&database)? };
             Ok(Sled { database, total })
         })
