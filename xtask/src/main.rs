@@ -18,6 +18,7 @@ mod machine;
 mod paths;
 mod rocksdb;
 mod run;
+mod soak;
 mod steps;
 mod test;
 mod wait;
@@ -50,6 +51,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Measure a workload from end to end
     Bench(bench::Args),
+    /// Run a job on a real broker under kills and other faults, and audit what it wrote
+    Soak(soak::Args),
     /// Run RocketMQ name servers and brokers as plain JVMs on this machine
     Broker(broker::Args),
     /// Make the image with a RocketMQ that the container tests use
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => Ok(ci::main(&args)),
         Command::Fuzz(args) => fuzz::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::main(&args),
+        Command::Soak(args) => soak::main(&args),
         Command::Broker(args) => broker::main(args),
         Command::Image(args) => image::main(&args),
         Command::Java(args) => java::main(&args),

@@ -15,7 +15,7 @@
 use crate::broker::{Instance, StartOptions, scratch};
 use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
 use crate::steps::Steps;
-use crate::{Outcome, java, run};
+use crate::{Outcome, java, run, soak};
 use std::process::{Command, ExitCode};
 
 /// The cases of the protocol model that are searched to their end in under a minute together.
@@ -49,10 +49,13 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     steps.run("protocol model, complete cases", &[], model);
     if args.no_broker {
         steps.skip("tests on a real broker", "left out by --no-broker");
+        steps.skip("soak", "left out by --no-broker");
         return;
     }
     let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
     steps.run("tests on a real broker", &needs, || on_broker(args));
+    let (name, minutes) = if args.long { ("soak, an hour, 240 kills", 60) } else { ("soak, 3 minutes, 12 kills", 3) };
+    steps.run(name, &needs, || soak::soak(&soak::Args::of(minutes)));
 }
 
 fn tests(words: &[&str], args: &Args) -> Outcome<Command> {

@@ -103,6 +103,11 @@ impl Instance {
         &self.dir
     }
 
+    /// The broker's address, as the name server tells it.
+    pub(crate) fn broker_address(&self) -> Outcome<String> {
+        Ok(self.settings()?.ports().broker().to_string())
+    }
+
     fn server(&self, role: Role) -> Server<'_> {
         Server { role, dir: &self.dir }
     }
