@@ -31,6 +31,7 @@ use crate::status::{Line, Standing};
 use crate::topology::Subtopology;
 use channels::Channels;
 use intake::Intake;
+use onceflow_log::Link;
 use onceflow_txn::{Coordinator, PassedOver};
 use onceflow_types::{Offsets, Partition, Result, TaskId};
 use publish::Publishing;
@@ -81,6 +82,9 @@ pub(crate) struct Task {
     /// ... as of the last decided epoch, for everybody who only looks.
     reported: Rc<RefCell<Offsets>>,
     open: OpenEpoch,
+    /// The connection of the acknowledged Claim: epochs are appended over it or not at all. What was read since then lies
+    /// before them in the broker's log, so no committed offset covers a record that the broker could lose.
+    link: Link,
     /// When the journal append that was acknowledged last was sent: the lease counts from there.
     append_sent_at: Option<Duration>,
     /// What the coordinator had passed over when it was shown last.

@@ -121,6 +121,7 @@ cases![
     appending::what_is_refused_is_not_in_the_log,
     appending::a_message_comes_back_as_it_was_given,
     appending::an_append_that_was_dropped_leaves_the_handle_usable,
+    appending::an_append_over_a_link_is_sent_over_it_or_not_at_all,
     reading::a_read_starts_anywhere_and_is_dense,
     reading::a_read_keeps_its_limits,
     reading::a_read_outside_the_range_is_data_loss,

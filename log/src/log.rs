@@ -141,6 +141,10 @@ pub enum Queues {
 /// 10. **Cancel safety.** Dropping a call's future leaves its outcome unknown, as an error of kind `Retry` does; the
 ///     handle stays usable.
 /// 11. **Bounded.** Every call ends, by the log's own deadline, with a result or `Retry`.
+/// 12. **One life.** What [`append_over`](Self::append_over) sends is carried out by the life of the broker process that
+///     the link belongs to, or not at all: so behind everything that could be read from that broker while the link was
+///     open. A message may be read before anything keeps it; with a broker that loses power it can go, and another
+///     message takes its offset.
 #[async_trait]
 pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// What one message may be at most: body and properties together, in bytes, with the log's reserve taken off.
@@ -182,6 +186,15 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// `Retry` when the outcome is unknown or the status weak, `Invalid` when the log refuses it for good.
     async fn append(&self, partition: &Partition, batch: &MessageBatch) -> Result<Acked>;
+
+    /// As [`append`](Self::append), but only over `link` (rule 12): when that connection is gone, nothing is sent.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append); `Retry` when the link is gone, see [`is_open`](Self::is_open).
+    async fn append_over(&self, link: &Link, partition: &Partition, batch: &MessageBatch) -> Result<Acked>;
+
+    /// Whether a request may still go over `link`; once false, it stays false.
+    fn is_open(&self, link: &Link) -> bool;
 
     /// Stores the one message of `batch` as a half message. One try.
     ///

@@ -6,7 +6,7 @@ use super::{OpenEpoch, Task};
 use crate::edge::Backoff;
 use crate::stage::Context;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use onceflow_log::End;
+use onceflow_log::{End, Link};
 use onceflow_txn::{
     Action, Changes, CheckBackView, CommitPermit, Event, ListedHalf, PublishPlan, Sealed, SnapshotLocation, Work,
 };
@@ -22,7 +22,7 @@ impl Task {
         self.wait_for_publisher().await;
         let (sealed, halves) = self.seal()?;
         let actions = self.step(Event::Sealed(Box::new(sealed)));
-        self.carry_out(actions, &halves).await?;
+        self.carry_out(actions, Some(&halves)).await?;
         self.intake.show(&self.line);
         self.output.clear();
         self.open = OpenEpoch::default();
@@ -32,13 +32,13 @@ impl Task {
     /// Hands the task over; the caller has published everything.
     pub(super) async fn release(&mut self) -> Result<()> {
         let actions = self.step(Event::Release);
-        self.carry_out(actions, &[]).await
+        self.carry_out(actions, None).await
     }
 
     /// Tells the journal where a snapshot lies, after all of it was acknowledged; the caller has published everything.
     pub(super) async fn record_snapshot(&mut self, location: SnapshotLocation) -> Result<()> {
         let actions = self.step(Event::Snapshot(location));
-        self.carry_out(actions, &[]).await
+        self.carry_out(actions, None).await
     }
 
     /// Back-pressure: a task that is ahead of its publishing waits.
@@ -104,12 +104,15 @@ impl Task {
         self.coordinator.borrow_mut().step(event).into()
     }
 
-    async fn carry_out(&mut self, mut actions: VecDeque<Action>, halves: &[Prepared]) -> Result<()> {
+    /// Carries out actions: of an epoch, with its half messages, or of something that no record was read for.
+    async fn carry_out(&mut self, mut actions: VecDeque<Action>, epoch: Option<&[Prepared]>) -> Result<()> {
+        // An epoch covers what was read since the Claim, and must not outlive it: see `link`.
+        let over = epoch.map(|_| self.link.clone());
         let mut backoff = Backoff::new(self.job.config.backoff_first, self.job.config.backoff_max);
         while let Some(action) = actions.pop_front() {
             let event = match action {
-                Action::Prepare { .. } => Event::Prepared(self.prepare(halves).await?),
-                Action::Append { record, resend } => self.append(&record, resend, &mut backoff).await?,
+                Action::Prepare { .. } => Event::Prepared(self.prepare(epoch.unwrap_or_default()).await?),
+                Action::Append { record, resend } => self.append(over.as_ref(), &record, resend, &mut backoff).await?,
                 Action::Read { from, .. } => {
                     let records = self.publishing.journal.read(from, true).await?;
                     Event::Read { records, at_end: false }
@@ -180,13 +183,20 @@ impl Task {
         }
     }
 
-    async fn append(&mut self, record: &[u8], resend: bool, backoff: &mut Backoff) -> Result<Event> {
+    /// One try to append a record of the own generation, over this connection or any.
+    async fn append(
+        &mut self,
+        over: Option<&Link>,
+        record: &[u8],
+        resend: bool,
+        backoff: &mut Backoff,
+    ) -> Result<Event> {
         if resend {
             self.line.count(|counters| counters.append_retries += 1);
             backoff.wait(&*self.job.entropy).await;
         }
         let ticket = self.publishing.publisher.borrow().ticket();
-        match self.publishing.journal.append(record).await {
+        match self.publishing.journal.append(over, record).await {
             Ok(appended) => {
                 let mut publisher = self.publishing.publisher.borrow_mut();
                 publisher.send_acknowledged(&link_id(&appended.link), ticket);
@@ -196,6 +206,10 @@ impl Task {
             }
             Err(error) if error.kind() == ErrorKind::Retry => {
                 tracing::debug!(task = %self.id, error = %error.report(), "journal append not acknowledged");
+                if over.is_some_and(|link| !self.publishing.journal.is_open(link)) {
+                    // Another life of the broker may have begun, without what was read in this one: read it again.
+                    return Err(error.context("the connection of the claim is gone"));
+                }
                 Ok(Event::Unknown)
             }
             Err(error) => Err(error.context("journal")),

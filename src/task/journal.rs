@@ -3,7 +3,7 @@
 use crate::edge::{Monotonic, sleep};
 use onceflow_log::{Link, Log, MessageBatch, ReadLimit, RecordBatch};
 use onceflow_txn::{Decoded, Foreign, ReadRecord, decode, record_checksum};
-use onceflow_types::{Error, Offset, Partition, Result};
+use onceflow_types::{Error, ErrorKind, Offset, Partition, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,13 +46,21 @@ impl Journal {
         Ok((range.first, range.next))
     }
 
-    /// One try to append a record.
-    pub(crate) async fn append(&self, record: &[u8]) -> Result<Appended> {
+    /// One try to append a record: over any connection, or behind everything that was read from the broker since `over`
+    /// carried something.
+    pub(crate) async fn append(&self, over: Option<&Link>, record: &[u8]) -> Result<Appended> {
         let mut batch = MessageBatch::default();
         batch.push(&[], record)?;
         let sent_at = self.clock.now();
-        let acked = self.log.append(&self.partition, &batch).await?;
+        let acked = match over {
+            Some(link) => self.log.append_over(link, &self.partition, &batch).await?,
+            None => self.log.append(&self.partition, &batch).await?,
+        };
         Ok(Appended { offset: acked.first, link: acked.link, sent_at })
+    }
+
+    pub(crate) fn is_open(&self, link: &Link) -> bool {
+        self.log.is_open(link)
     }
 
     /// Records from `from` on, at least one when `wait` is set: then the caller knows that there is one, and waits for
@@ -61,8 +69,16 @@ impl Journal {
         let limit = ReadLimit { records_max: READ_RECORDS_MAX, bytes_max: READ_BYTES_MAX, wait_max: Duration::ZERO };
         for _ in 0..VISIBLE_TRIES_MAX {
             // An offset beyond the visible end would be reported as lost data.
-            if self.range().await?.1 > from {
-                return decode_all(&self.log.read(&self.partition, from, limit).await?);
+            let (first, end) = self.range().await?;
+            self.check_first(from, first)?;
+            if end > from {
+                return match self.log.read(&self.partition, from, limit).await {
+                    Err(error) if error.kind() == ErrorKind::DataLoss => {
+                        self.check_first(from, self.range().await?.0)?;
+                        Err(error)
+                    }
+                    batch => decode_all(&batch?),
+                };
             }
             if !wait {
                 return Ok(vec![]);
@@ -70,6 +86,15 @@ impl Journal {
             sleep(VISIBLE_WAIT).await;
         }
         Err(Error::retry(format!("journal record cannot be read yet: partition={} offset={from}", self.partition)))
+    }
+
+    /// Retention may remove the journal's beginning at any moment. Whether what is left is enough, is judged anew by the
+    /// next opening; here it is no more than a reader that was overtaken.
+    fn check_first(&self, from: Offset, first: Offset) -> Result<()> {
+        if from >= first {
+            return Ok(());
+        }
+        Err(Error::retry(format!("the journal's beginning has gone: {} given={from} first={first}", self.partition)))
     }
 
     /// Everything from `from` to the end as known now. For a look at newer Claims; the tail is short.

@@ -6,6 +6,7 @@ use crate::edge::{Backoff, nonce};
 use crate::job::Job;
 use crate::status::{Line, RestoreProgress, Standing};
 use crate::topology::Subtopology;
+use onceflow_log::Link;
 use onceflow_storage::{Delta, StateStore};
 use onceflow_txn::{
     Action, Changes, Claim, CommitPermit, Coordinator, Decoded, Event, JournalRecord, Opening, PublishPlan,
@@ -29,6 +30,8 @@ pub(crate) struct Opened {
     pub(crate) claimed_at: Duration,
     /// When the acknowledged Claim was sent: nobody newer was there then.
     pub(crate) lease_from: Duration,
+    /// The connection that carried the acknowledged Claim.
+    pub(crate) link: Link,
 }
 
 /// Opens `task`.
@@ -86,6 +89,7 @@ async fn attempt(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line, jour
         end,
         backoff: Backoff::new(job.config.backoff_first, job.config.backoff_max),
         lease_from: Duration::ZERO,
+        link: None,
     };
     opener.run(actions.into()).await
 }
@@ -113,6 +117,8 @@ struct Opener<'j> {
     end: Offset,
     backoff: Backoff,
     lease_from: Duration,
+    /// The connection of the last acknowledgement.
+    link: Option<Link>,
 }
 
 impl Opener<'_> {
@@ -127,7 +133,9 @@ impl Opener<'_> {
                     Event::Applied
                 }
                 Action::Owned { generation, incarnation, plans, wait } => {
+                    let link = self.link.ok_or_else(|| Error::bug("an owner without an acknowledged claim"))?;
                     return Ok(Opened {
+                        link,
                         claimed_at: self.job.monotonic.now(),
                         store: self.store,
                         coordinator: self.coordinator,
@@ -164,9 +172,10 @@ impl Opener<'_> {
             self.line.count(|counters| counters.append_retries += 1);
             self.backoff.wait(&*self.job.entropy).await;
         }
-        match self.journal.append(record).await {
+        match self.journal.append(None, record).await {
             Ok(appended) => {
                 self.lease_from = appended.sent_at;
+                self.link = Some(appended.link);
                 self.line.count(|counters| counters.journal_bytes += record.len() as u64);
                 Ok(Event::Acknowledged(appended.offset))
             }

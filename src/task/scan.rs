@@ -14,19 +14,22 @@ const INFLATED_BYTES_MAX: usize = 64 << 20;
 /// How long one read waits for what must be there.
 const READ_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// An item that is looked for: it is visible when its first message is, as a batch is stored whole or not at all.
+/// An item that is looked for: it is visible when its **last** message is. A batch that nobody acknowledged may be torn by
+/// loss of power, as a broker takes its messages for separate ones when it reads its log again; then its end is missing.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) id: ItemId,
     pub(crate) target: Partition,
     sink: Name,
-    sequence: Sequence,
+    /// The sequence of its last message.
+    last: Sequence,
 }
 
 impl Wanted {
     pub(crate) fn new(id: ItemId, item: &Item) -> Self {
         let channel = &item.channel;
-        Wanted { id, target: channel.target.clone(), sink: channel.sink.clone(), sequence: item.first }
+        let last = item.first.plus(u64::from(item.count.saturating_sub(1)));
+        Wanted { id, target: channel.target.clone(), sink: channel.sink.clone(), last }
     }
 }
 
@@ -47,7 +50,7 @@ pub(crate) async fn look_for(
 ) -> Result<BTreeSet<ItemId>> {
     let mut by_target: BTreeMap<&Partition, BTreeMap<(Name, Sequence), ItemId>> = BTreeMap::new();
     for want in wanted {
-        by_target.entry(&want.target).or_default().insert((want.sink.clone(), want.sequence), want.id);
+        by_target.entry(&want.target).or_default().insert((want.sink.clone(), want.last), want.id);
     }
     let mut visible = BTreeSet::new();
     for (target, mut missing) in by_target {

@@ -107,6 +107,7 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Re
         reported: Rc::new(RefCell::new(offsets.clone())),
         offsets,
         open,
+        link: opened.link,
         append_sent_at: None,
         passed_over: PassedOver::default(),
         snapshot_at,

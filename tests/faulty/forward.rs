@@ -101,6 +101,17 @@ impl Log for FaultyLog {
         Ok(Acked { link: self.over(acked.link), ..acked })
     }
 
+    async fn append_over(&self, link: &Link, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
+        if !self.is_open(link) {
+            return Err(Error::retry("the connection is gone"));
+        }
+        self.append(partition, batch).await
+    }
+
+    fn is_open(&self, link: &Link) -> bool {
+        self.is_present(link)
+    }
+
     async fn prepare(&self, target: &Partition, batch: &MessageBatch) -> Result<Prepared> {
         let (inner, to, batch) = (self.inner.clone(), target.clone(), batch.clone());
         let run = move || {

@@ -255,6 +255,13 @@ impl FaultyLog {
         lock(&self.rules).iter_mut().filter_map(|rule| rule.meet(call, topic)).reduce(|first, _| first)
     }
 
+    /// Whether the connection has not been replaced by another one.
+    fn is_present(&self, link: &Link) -> bool {
+        let inner = link.connection.checked_sub(self.connections.load(Ordering::SeqCst));
+        let inner = inner.map(|connection| Link { connection, ..link.clone() });
+        !self.broken.load(Ordering::SeqCst) && inner.is_some_and(|inner| self.inner.is_open(&inner))
+    }
+
     fn over(&self, link: Link) -> Link {
         Link { connection: link.connection + self.connections.load(Ordering::SeqCst), ..link }
     }

@@ -190,6 +190,15 @@ impl Log for TestLog {
         Ok(acked)
     }
 
+    async fn append_over(&self, _link: &Link, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
+        // The log below is embedded: its connection never breaks.
+        self.append(partition, batch).await
+    }
+
+    fn is_open(&self, link: &Link) -> bool {
+        self.inner.is_open(link)
+    }
+
     async fn prepare(&self, target: &Partition, batch: &MessageBatch) -> Result<Prepared> {
         self.inner.prepare(target, batch).await
     }

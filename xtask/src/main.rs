@@ -18,6 +18,7 @@ mod machine;
 mod paths;
 mod rocksdb;
 mod run;
+mod sim;
 mod soak;
 mod steps;
 mod test;
@@ -49,6 +50,8 @@ enum Command {
     Ci(test::Args),
     /// Fuzz every decoder of foreign bytes, on the stable toolchain
     Fuzz(fuzz::Args),
+    /// Simulate jobs under faults, one run a seed
+    Sim(sim::Args),
     /// Measure a workload from end to end
     Bench(bench::Args),
     /// Run a job on a real broker under kills and other faults, and audit what it wrote
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Lint => Ok(lint::main()),
         Command::Ci(args) => Ok(ci::main(&args)),
         Command::Fuzz(args) => fuzz::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Soak(args) => soak::main(&args),
         Command::Broker(args) => broker::main(args),

@@ -1,4 +1,4 @@
-//! Topics and appends: rules 1 to 3 and 10.
+//! Topics and appends: rules 1 to 3, 10 and 12.
 
 use super::Subject;
 use super::support::{Room, Seen, after, batch, must, must_fail, partitions_of_new, unique};
@@ -134,4 +134,25 @@ pub(super) async fn an_append_that_was_dropped_leaves_the_handle_usable(subject:
         let copies = texts.iter().filter(|text| **text == format!("dropped-{number}")).count();
         assert!(copies <= 1, "rule 10: a dropped append is there {copies} times");
     }
+}
+
+pub(super) async fn an_append_over_a_link_is_sent_over_it_or_not_at_all(subject: &dyn Subject) {
+    let room = Room::new(subject, 1).await;
+    let queue = room.queue();
+    let first = must("append", room.log.append(&queue, &batch(["first"]))).await;
+    let second = must("append_over", room.log.append_over(&first.link, &queue, &batch(["second"]))).await;
+    assert_eq!((second.first, &second.link), (after(first.first, 1), &first.link), "rule 12: over that link");
+    assert!(room.log.is_open(&first.link), "rule 12: a link that carried an append is open");
+
+    let room = room.crash().await;
+    let third = must("append", room.log.append(&queue, &batch(["third"]))).await;
+    if third.link == first.link {
+        // A subject that cannot crash: its link is as good as before.
+        return;
+    }
+    assert!(!room.log.is_open(&first.link), "rule 12: a closed link stays closed");
+    let error = must_fail("append_over", room.log.append_over(&first.link, &queue, &batch(["void"]))).await;
+    assert_eq!(error.kind(), ErrorKind::Retry, "{error:?}");
+    let fourth = must("append", room.log.append(&queue, &batch(["fourth"]))).await;
+    assert_eq!(fourth.first, after(third.first, 1), "rule 12: nothing was sent");
 }

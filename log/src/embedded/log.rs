@@ -201,6 +201,18 @@ impl Log for EmbeddedLog {
         self.open.committer.write(move |writer| writer.append(queue, draft)).await
     }
 
+    async fn append_over(&self, link: &Link, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
+        if !self.is_open(link) {
+            return Err(Error::retry(format!("the log was opened again since: connection={}", link.connection)));
+        }
+        self.append(partition, batch).await
+    }
+
+    fn is_open(&self, link: &Link) -> bool {
+        // The log lives in this process: no connection can break.
+        self.shared().link == *link
+    }
+
     async fn prepare(&self, target: &Partition, batch: &MessageBatch) -> Result<Prepared> {
         self.check_size(batch)?;
         let queue = self.shared().queues.find(target)?;

@@ -26,6 +26,15 @@ pub(super) enum Lane {
     Write,
 }
 
+/// How a request goes to a broker.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way<'l> {
+    /// Over the present connection of a lane, or a new one.
+    Any(Lane),
+    /// Over this connection of the write lane, or not at all.
+    Over(&'l Link),
+}
+
 /// See the module.
 pub(super) struct Brokers {
     options: Arc<RocketOptions>,
@@ -86,7 +95,7 @@ impl Brokers {
     pub(super) async fn call(
         &self,
         broker: &str,
-        lane: Lane,
+        way: Way<'_>,
         request: Request,
         fields: Fields<'_>,
         body: &[u8],
@@ -94,7 +103,10 @@ impl Brokers {
     ) -> Result<(Reply, Link)> {
         let known = lock(&self.by_name).get(broker).cloned();
         let known = known.ok_or_else(|| Error::retry(format!("no such broker at present: broker={broker}")))?;
-        let connection = self.connection(&known, lane, deadline).await?;
+        let connection = match way {
+            Way::Any(lane) => self.connection(&known, lane, deadline).await?,
+            Way::Over(link) => known.connection_of(link).ok_or_else(|| gone(link))?,
+        };
         let called = connection.call(request, fields, body, deadline).await;
         let reply = called.map_err(|error| error.context(format_args!("broker {broker}")))?;
         Ok((reply, Link { broker: known.name.clone(), connection: connection.number }))
@@ -130,6 +142,11 @@ impl Brokers {
         by_name.values().flat_map(lanes).flatten().collect()
     }
 
+    /// Whether requests can go over a link.
+    pub(super) fn is_open(&self, link: &Link) -> bool {
+        lock(&self.by_name).get(&link.broker).is_some_and(|broker| broker.connection_of(link).is_some())
+    }
+
     /// Closes all connections.
     pub(super) fn close(&self) {
         for broker in std::mem::take(&mut *lock(&self.by_name)).into_values() {
@@ -138,7 +155,16 @@ impl Brokers {
     }
 }
 
+fn gone(link: &Link) -> Error {
+    Error::retry(format!("the connection is gone: broker={} connection={}", link.broker, link.connection))
+}
+
 impl Broker {
+    /// The write connection, while it is the one of `link`.
+    fn connection_of(&self, link: &Link) -> Option<Arc<Connection>> {
+        self.write.open().filter(|open| open.number == link.connection)
+    }
+
     fn moved_to(&self, address: &Arc<str>) {
         let before = std::mem::replace(&mut *lock(&self.address), address.clone());
         if before != *address {

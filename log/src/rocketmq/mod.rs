@@ -52,7 +52,7 @@ use crate::{
     Acked, CheckBack, End, Link, Log, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch, TopicSpec, Verdict,
 };
 use async_trait::async_trait;
-use brokers::{Brokers, Lane};
+use brokers::{Brokers, Lane, Way};
 use check_back::CheckBacks;
 use client::Client;
 use code::Request;
@@ -187,7 +187,8 @@ impl Shared {
         let body = serde_json::json!({ "clientID": client, "producerDataSet": [], "consumerDataSet": [] }).to_string();
         let deadline = self.brokers.deadline();
         let fields = Fields::default();
-        let (reply, _) = self.brokers.call(broker, lane, Request::Heartbeat, fields, body.as_bytes(), deadline).await?;
+        let (reply, _) =
+            self.brokers.call(broker, Way::Any(lane), Request::Heartbeat, fields, body.as_bytes(), deadline).await?;
         if reply.code == code::SUCCESS { Ok(()) } else { Err(code::refusal("heartbeat", &reply)) }
     }
 
@@ -210,13 +211,13 @@ impl Shared {
         body: &[u8],
     ) -> Result<(Reply, Link)> {
         let deadline = self.brokers.deadline();
-        self.call_until(partition, lane, request, fields, body, deadline).await
+        self.call_until(partition, Way::Any(lane), request, fields, body, deadline).await
     }
 
     async fn call_until(
         &self,
         partition: &Partition,
-        lane: Lane,
+        way: Way<'_>,
         request: Request,
         fields: Fields<'_>,
         body: &[u8],
@@ -226,7 +227,7 @@ impl Shared {
         if !self.brokers.knows(&partition.broker) {
             self.refresh().await?;
         }
-        let called = self.brokers.call(&partition.broker, lane, request, fields, body, deadline).await;
+        let called = self.brokers.call(&partition.broker, way, request, fields, body, deadline).await;
         let gone = |reply: &Reply| reply.code == code::TOPIC_NOT_EXIST;
         if called.as_ref().map_or(true, |(reply, _)| gone(reply)) {
             self.topics.forget(&partition.topic);
@@ -273,7 +274,15 @@ impl Log for RocketLog {
     }
 
     async fn append(&self, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
-        self.shared.append(partition, batch).await
+        self.shared.append(partition, batch, None).await
+    }
+
+    async fn append_over(&self, link: &Link, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
+        self.shared.append(partition, batch, Some(link)).await
+    }
+
+    fn is_open(&self, link: &Link) -> bool {
+        self.shared.brokers.is_open(link)
     }
 
     async fn prepare(&self, target: &Partition, batch: &MessageBatch) -> Result<Prepared> {

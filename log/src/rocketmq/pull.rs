@@ -1,7 +1,7 @@
 //! Reads: one pull by queue and offset, from the master.
 
 use super::Shared;
-use super::brokers::Lane;
+use super::brokers::{Lane, Way};
 use super::code::{self, Request, refusal};
 use super::topics::queue_fields;
 use crate::remoting::{Bounds, Reply, decode};
@@ -60,7 +60,7 @@ impl Shared {
             .value("subVersion", 0)
             .text("expressionType", "TAG");
         let deadline = self.brokers.deadline() + suspend;
-        let (reply, _) = self.call_until(partition, Lane::Read, Request::Pull, fields, &[], deadline).await?;
+        let (reply, _) = self.call_until(partition, Way::Any(Lane::Read), Request::Pull, fields, &[], deadline).await?;
         match reply.code {
             code::SUCCESS => found(partition, from, limit, &reply),
             code::PULL_NOT_FOUND | code::PULL_RETRY_IMMEDIATELY | code::PULL_OFFSET_MOVED => {

@@ -1,7 +1,7 @@
 //! Appends, prepares and ends. One try each: whether to send again is the caller's decision.
 
 use super::Shared;
-use super::brokers::Lane;
+use super::brokers::{Lane, Way};
 use super::code::{self, Request, refusal, refusal_as};
 use super::frame::Fields;
 use crate::remoting::{Reply, UNIQUE_KEY};
@@ -33,16 +33,24 @@ const END_ROLLBACK: i32 = 0x3 << 2;
 const OFFSET_DIGITS: usize = 16;
 
 impl Shared {
-    pub(super) async fn append(&self, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
+    /// Appends over the given link only, or over any.
+    pub(super) async fn append(
+        &self,
+        partition: &Partition,
+        batch: &MessageBatch,
+        over: Option<&Link>,
+    ) -> Result<Acked> {
+        let way = over.map_or(Way::Any(Lane::Write), Way::Over);
+        let deadline = self.brokers.deadline();
         let (reply, link) = match self.only_message(batch)? {
             Some(message) => {
                 let properties = self.properties(&message, None)?.0;
                 let fields = self.send_fields(partition, &properties, message.flag, 0, false);
-                self.call(partition, Lane::Write, Request::SendV2, fields, message.body).await?
+                self.call_until(partition, way, Request::SendV2, fields, message.body, deadline).await?
             }
             None => {
                 let fields = self.send_fields(partition, "", 0, 0, true);
-                self.call(partition, Lane::Write, Request::SendBatch, fields, batch.as_bytes()).await?
+                self.call_until(partition, way, Request::SendBatch, fields, batch.as_bytes(), deadline).await?
             }
         };
         let reply = sent("append", partition, reply)?;

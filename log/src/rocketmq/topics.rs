@@ -1,7 +1,7 @@
 //! Topics: which queues there are, creating them, and the ends of a queue.
 
 use super::Shared;
-use super::brokers::{Lane, lock};
+use super::brokers::{Lane, Way, lock};
 use super::client::Route;
 use super::code::{self, Request, refusal};
 use super::frame::Fields;
@@ -125,7 +125,8 @@ impl Shared {
     async fn queues_at(&self, broker: &str, topic: &str) -> Result<Option<u32>> {
         let fields = Fields::default().text("topic", topic).value("lo", true);
         let deadline = self.brokers.deadline();
-        let (reply, _) = self.brokers.call(broker, Lane::Read, Request::TopicConfig, fields, &[], deadline).await?;
+        let (reply, _) =
+            self.brokers.call(broker, Way::Any(Lane::Read), Request::TopicConfig, fields, &[], deadline).await?;
         match reply.code {
             code::SUCCESS => {
                 let config: TopicConfig = serde_json::from_slice(&reply.body)
@@ -148,7 +149,8 @@ impl Shared {
             .value("topicSysFlag", 0)
             .value("order", false);
         let deadline = self.brokers.deadline();
-        let call = self.brokers.call(broker, Lane::Read, Request::UpdateAndCreateTopic, fields, &[], deadline);
+        let call =
+            self.brokers.call(broker, Way::Any(Lane::Read), Request::UpdateAndCreateTopic, fields, &[], deadline);
         let (reply, _) = call.await?;
         if reply.code == code::SUCCESS {
             return Ok(());
