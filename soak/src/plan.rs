@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_plan_has_what_was_wished_in_order_and_in_time() {
         let wish = Wish {
-            time: Duration::from_mins(60),
+            time: Duration::from_hours(1),
             processor_kills: 200,
             pauses: 10,
             broker_kills: 20,
