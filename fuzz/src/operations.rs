@@ -390,7 +390,12 @@ pub fn dedup_operations(bytes: &[u8]) {
     for _ in 0..OPERATIONS_MAX {
         let Some(operation) = choices.next() else { return };
         now += i64::try_from(choices.below(16)).expect("small") - 2;
-        let time = Timestamp::from_millis(now);
+        // A broker's clock may say anything.
+        let time = match choices.next() {
+            Some(255) => Timestamp::MAX,
+            Some(254) => Timestamp::MIN,
+            _ => Timestamp::from_millis(now),
+        };
         match operation % 8 {
             0 => reader.pass_gaps(&queue(), time, &mut out),
             1 if choices.odds(4) => reader.hole(&queue(), time),

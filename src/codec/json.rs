@@ -35,8 +35,22 @@ impl<T> Json<T> {
 
 impl<T: DeserializeOwned> Decode<T> for Json<T> {
     fn decode(&self, bytes: &[u8]) -> Result<T> {
-        serde_json::from_slice(bytes).map_err(|e| Error::record("body is not the expected json").with_source(e))
+        serde_json::from_slice(bytes).map_err(|e| not_expected(&e))
     }
+}
+
+/// Says where, and not what: serde quotes the value that it did not expect, and errors are logged. The whole of it is
+/// logged at `DEBUG`.
+#[cold]
+fn not_expected(error: &serde_json::Error) -> Error {
+    tracing::debug!(%error, "body is not the expected json");
+    let (line, column) = (error.line(), error.column());
+    let cause = match error.classify() {
+        serde_json::error::Category::Data => "another type or value",
+        serde_json::error::Category::Eof => "cut off",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "not json",
+    };
+    Error::record(format!("body is not the expected json: cause={cause:?} line={line} column={column}"))
 }
 
 impl<T: Serialize> Encode<T> for Json<T> {
@@ -84,6 +98,15 @@ mod tests {
         refused::<f64>(b"1e400");
         refused::<u8>(b"256");
         refused::<u64>(b"-1");
+    }
+
+    #[test]
+    fn an_error_does_not_quote_the_body() {
+        for body in [r#""4111-1111""#, r#"{"4111-1111":1}"#, r#"["4111-1111""#, "4111-1111"] {
+            let error = Json::<u32>::new().decode(body.as_bytes()).unwrap_err();
+            assert!(!format!("{error:?} {}", error.report()).contains("4111"), "{}", error.report());
+            assert!(error.report().contains("line=1"), "{}", error.report());
+        }
     }
 
     #[test]

@@ -1,0 +1,57 @@
+//! At a limit a job slows down: it neither drops nor dies nor grows (S11).
+
+use crate::faulty::ledger::{Ledger, Settled, entries, memory, quick};
+use crate::faulty::{Call, Fault, FaultyLog, On, pause};
+use crate::log_with;
+use onceflow::Config;
+use onceflow::topology::Delivery;
+use std::time::Duration;
+
+/// While nothing can be published the task decides as many epochs as it may and then waits, however long; afterwards all
+/// output is there once.
+async fn held_back(delivery: Delivery, call: Call) {
+    let (log, _directory) = log_with(&[]).await;
+    let ledger = Ledger { delivery, ..Ledger::new("pressed") };
+    ledger.make_topics(&*log).await;
+    let all = entries(0, 60);
+    ledger.produce(&*log, &all).await;
+    let faulty = FaultyLog::new(log.clone());
+    let stuck = faulty.on_each(On::of(call, &ledger.output()), 1..1_000_000, Fault::RequestLost);
+    let config = Config { unpublished_epochs_max: 4, ..quick() };
+    let (records_max, epochs_max) = (config.epoch_records_max as u64, config.unpublished_epochs_max as u64);
+    let stores = memory();
+    let mut runtime = ledger.start(&faulty, &stores, config).await;
+    let full = |runtime: &onceflow::Runtime| {
+        let status = runtime.status()[&ledger.task()].clone();
+        let unpublished = status.epoch.get() - status.published_through.get();
+        assert!(unpublished <= epochs_max, "{status:?}");
+        assert!(status.stages.records_in <= (status.epoch.get() + 1) * records_max, "{status:?}");
+        unpublished == epochs_max
+    };
+    while !full(&runtime) {
+        pause(Duration::from_millis(2)).await;
+    }
+    // From now on nothing moves but the tries to publish.
+    let epoch = runtime.status()[&ledger.task()].epoch;
+    let tried = faulty.fired(stuck);
+    while faulty.fired(stuck) < tried + 40 {
+        assert!(full(&runtime));
+        pause(Duration::from_millis(2)).await;
+    }
+    assert_eq!(runtime.status()[&ledger.task()].epoch, epoch);
+    assert!(epoch.get() < all.len() as u64 / records_max, "there was more to do");
+    faulty.clear();
+    assert!(matches!(ledger.settle(&mut runtime, &faulty, &log, &all).await, Settled::Done));
+    runtime.drain().await.unwrap();
+    ledger.check(&log, &all).await.unwrap();
+}
+
+#[tokio::test]
+async fn halves_that_cannot_be_ended_hold_the_task_back() {
+    held_back(Delivery::Transactional, Call::End).await;
+}
+
+#[tokio::test]
+async fn an_outbox_that_cannot_be_sent_holds_the_task_back() {
+    held_back(Delivery::Outbox { framed: false }, Call::Append).await;
+}
