@@ -1,6 +1,7 @@
 //! The contract suite and what only a real broker can show. `cargo xtask test` starts a RocketMQ that is there for tests:
 //! topics are made and left behind. `ONCEFLOW_CHECK_BACK_SECONDS` says how long one check-back may take there, and
-//! `ONCEFLOW_CHECKS_MAX` the broker's limit; without them the cases about check-backs are left out.
+//! `ONCEFLOW_CHECKS_MAX` the broker's limit; without them the cases about check-backs are left out. `ONCEFLOW_BROKER_CRASH`
+//! is a shell command that kills that broker, starts it again and waits until it serves.
 #![cfg(all(feature = "rocketmq", feature = "contract"))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -46,7 +47,16 @@ impl Subject for RealBroker {
     }
 
     async fn log(&self, group: &str) -> Arc<dyn Log> {
-        Arc::new(RocketLog::open(RocketOptions::new(&self.0, group)).await.expect("the broker is there"))
+        // With time for a broker that has just come back on a busy machine.
+        let options = RocketOptions { request_timeout: Duration::from_secs(30), ..RocketOptions::new(&self.0, group) };
+        Arc::new(RocketLog::open(options).await.expect("the broker is there"))
+    }
+
+    async fn crash(&self) {
+        let command = environment("ONCEFLOW_BROKER_CRASH");
+        let run = move || std::process::Command::new("sh").arg("-c").arg(command).status();
+        let ended = tokio::task::spawn_blocking(run).await.unwrap();
+        assert!(ended.unwrap().success(), "ONCEFLOW_BROKER_CRASH failed");
     }
 }
 

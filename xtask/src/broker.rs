@@ -19,7 +19,7 @@ mod settings;
 pub(crate) use instance::{Instance, StartOptions};
 pub(crate) use jars::resolve as server_jars;
 pub(crate) use scratch::scratch;
-pub(crate) use settings::VERSION;
+pub(crate) use settings::{VERSION, VERSION_OLDEST};
 
 use crate::{Outcome, machine, paths, run};
 use server::Role;

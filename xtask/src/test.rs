@@ -8,11 +8,13 @@
 //! | `ONCEFLOW_NAME_SERVER` | a broker's name server; half messages are checked back after 3 s, every 2 s |
 //! | `ONCEFLOW_CHECK_BACK_SECONDS`, `ONCEFLOW_CHECKS_MAX` | how long one check-back may take there, and how many there are |
 //! | `ONCEFLOW_BROKER_RESTART` | a shell command that restarts that broker and waits until it serves |
+//! | `ONCEFLOW_BROKER_CRASH` | one that kills it with SIGKILL, starts it again and waits until it serves |
+//! | `ONCEFLOW_ROCKETMQ_VERSION` | the version of the brokers |
 //! | `ONCEFLOW_ACL_NAME_SERVER`, `ONCEFLOW_ACL_USER`, `ONCEFLOW_ACL_PASSWORD` | one with access control |
 //! | `ONCEFLOW_XTASK` | this program, to start brokers of their own (`broker`) and to run the Java clients (`java`) |
 //! | `ONCEFLOW_LONG` | `1` with `--long`: more records, more kills |
 
-use crate::broker::{Instance, StartOptions, scratch};
+use crate::broker::{Instance, StartOptions, VERSION, VERSION_OLDEST, scratch};
 use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
 use crate::steps::Steps;
 use crate::{Outcome, java, run, soak};
@@ -20,6 +22,8 @@ use std::process::{Command, ExitCode};
 
 /// The cases of the protocol model that are searched to their end in under a minute together.
 const MODEL_CASES: [&str; 10] = ["P11", "P12", "P13", "P14", "P15", "P16", "P17", "P18", "R2", "R4"];
+/// The tests that show whether a version behaves as the rules assume.
+const CALIBRATION: [&str; 4] = ["--test", "calibration", "--test", "rocketmq"];
 /// How often the open broker asks about a half message.
 const CHECKS_MAX: u32 = 3;
 /// What the broker with access control lets in. Not a secret: it listens on loopback, and only while tests run.
@@ -47,13 +51,16 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     // In release: the broker client takes minutes to compile, so it is done in one profile only.
     steps.run("tests, all features", ROCKSDB, || run::check(&mut tests(&["--release", "--all-features"], args)?));
     steps.run("protocol model, complete cases", &[], model);
+    let oldest = format!("calibration and contract on RocketMQ {VERSION_OLDEST}");
     if args.no_broker {
-        steps.skip("tests on a real broker", "left out by --no-broker");
-        steps.skip("soak", "left out by --no-broker");
+        for step in ["tests on a real broker", &oldest, "soak"] {
+            steps.skip(step, "left out by --no-broker");
+        }
         return;
     }
     let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
-    steps.run("tests on a real broker", &needs, || on_broker(args));
+    steps.run("tests on a real broker", &needs, || on_broker(args, VERSION, &["--tests"]));
+    steps.run(&oldest, &needs, || on_broker(args, VERSION_OLDEST, &CALIBRATION));
     let (name, minutes) = if args.long { ("soak, an hour, 240 kills", 60) } else { ("soak, 3 minutes, 12 kills", 3) };
     steps.run(name, &needs, || soak::soak(&soak::Args::of(minutes)));
 }
@@ -89,19 +96,20 @@ fn model() -> Outcome {
 
 /// Starts two brokers, runs the tests, and removes the brokers whatever happened. If this program is killed, the guard
 /// kills them.
-fn on_broker(args: &Args) -> Outcome {
+fn on_broker(args: &Args, version: &str, which: &[&str]) -> Outcome {
     java::compile()?;
     let folder = scratch("test")?;
     let open = Instance::open(&folder.join("open"))?;
     let closed = Instance::open(&folder.join("acl"))?;
-    let result = tested(args, &open, &closed);
+    let result = tested(args, version, which, [&open, &closed]);
     let removed = open.destroy().and(closed.destroy());
     let _ = std::fs::remove_dir(&folder);
     result.and(removed)
 }
 
-fn tested(args: &Args, open: &Instance, closed: &Instance) -> Outcome {
-    let bound = StartOptions { bound_to: Some(std::process::id()), ..StartOptions::default() };
+fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance; 2]) -> Outcome {
+    let (version, bound_to) = (Some(version.to_owned()), Some(std::process::id()));
+    let bound = StartOptions { version: version.clone(), bound_to, ..StartOptions::default() };
     let checks = StartOptions {
         tx_timeout_ms: Some(3000),
         tx_check_interval_ms: Some(2000),
@@ -114,9 +122,12 @@ fn tested(args: &Args, open: &Instance, closed: &Instance) -> Outcome {
     cargo.env("ONCEFLOW_ACL_NAME_SERVER", closed.start(Some(0), &acl)?);
     cargo.env("ONCEFLOW_ACL_USER", ACL.0).env("ONCEFLOW_ACL_PASSWORD", ACL.1);
     let xtask = std::env::current_exe().map_err(|error| error.to_string())?;
-    let restart = format!("'{}' broker restart --dir '{}'", xtask.display(), open.dir().display());
+    let broker = |action: &str| format!("'{}' broker {action} --dir '{}'", xtask.display(), open.dir().display());
+    let crash = format!("{} --only broker && {} --bound-to {}", broker("kill"), broker("start"), std::process::id());
+    let restart = format!("{} --bound-to {}", broker("restart"), std::process::id());
     cargo.env("ONCEFLOW_CHECK_BACK_SECONDS", "15").env("ONCEFLOW_CHECKS_MAX", CHECKS_MAX.to_string());
-    cargo.env("ONCEFLOW_BROKER_RESTART", restart).env("ONCEFLOW_XTASK", xtask);
+    cargo.env("ONCEFLOW_BROKER_RESTART", restart).env("ONCEFLOW_BROKER_CRASH", crash);
+    cargo.env("ONCEFLOW_XTASK", xtask).envs(version.map(|version| ("ONCEFLOW_ROCKETMQ_VERSION", version)));
     // One at a time: they kill and restart brokers, and two cores hold no more.
-    run::check(cargo.args(["--tests", "--", "--ignored", "--test-threads=1", "--show-output"]))
+    run::check(cargo.args(which).args(["--", "--ignored", "--test-threads=1", "--show-output"]))
 }

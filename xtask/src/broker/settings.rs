@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
-/// The RocketMQ that Onceflow is tested against.
+/// The RocketMQ that Onceflow is tested against,
 pub(crate) const VERSION: &str = "5.5.0";
+/// ... and the oldest one: what is calibrated, and killed in a container, runs on both.
+pub(crate) const VERSION_OLDEST: &str = "5.3.3";
 
 /// The ports of an instance, all on loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,13 @@
 //!
 //! Needs `ONCEFLOW_NAME_SERVER=host:port` of a test broker with fast check-backs (time-out 3 s, interval 2 s, a small
 //! limit), `ONCEFLOW_CHECK_BACK_SECONDS` (how long one check-back may take) and `ONCEFLOW_CHECKS_MAX` (the broker's limit).
-//! `ONCEFLOW_BROKER_RESTART` is a shell command that restarts the broker and waits until it serves.
+//! `ONCEFLOW_BROKER_RESTART` is a shell command that restarts the broker and waits until it serves. The facts in
+//! `special` need brokers with other settings, or ones that can be killed: `ONCEFLOW_XTASK` is the program that starts
+//! them, and `ONCEFLOW_ROCKETMQ_VERSION` their version.
 #![cfg(feature = "rocketmq")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
+
+mod special;
 
 use onceflow_log::rocketmq::{RocketLog, RocketOptions};
 use onceflow_log::{CheckBack, End, Log, MessageBatch, Queues, ReadLimit, TopicSpec, Verdict, find_property};
@@ -40,9 +44,10 @@ fn the_broker_behaves_as_modelled() {
         bench.a_key_can_be_looked_up().await;
         bench.a_handle_outlives_its_connection().await;
         bench.an_end_may_be_carried_out_unheard().await;
-        bench.an_end_hides_a_weak_status().await;
         bench.check_backs_stop_and_the_first_handle_still_works().await;
+        bench.any_member_of_the_group_is_asked().await;
         bench.a_restart_may_shorten_a_tail_for_a_while().await;
+        special::facts(&mut bench).await;
         bench.print();
     });
 }
@@ -51,7 +56,7 @@ impl Bench {
     async fn new(name_server: String) -> Bench {
         let unique = format!("{}-{}", SystemClock.now(), std::process::id());
         let group = format!("calibration-{unique}");
-        let log = RocketLog::open(RocketOptions::new(&name_server, &group)).await.unwrap();
+        let log = RocketLog::open(options(&name_server, &group)).await.unwrap();
         let spec = TopicSpec { topic: format!("calibration-{unique}").into(), queues: Queues::PerBroker(16) };
         log.create_topic(&spec).await.unwrap();
         let queues = log.partitions(&spec.topic).await.unwrap();
@@ -77,7 +82,7 @@ impl Bench {
     }
 
     async fn another_handle(&self, group: &str) -> RocketLog {
-        RocketLog::open(RocketOptions::new(&self.name_server, group)).await.unwrap()
+        RocketLog::open(options(&self.name_server, group)).await.unwrap()
     }
 
     async fn prepare(&self, queue: &Partition, body: &str) -> HalfHandle {
@@ -250,38 +255,8 @@ impl Bench {
         );
     }
 
-    async fn an_end_hides_a_weak_status(&mut self) {
-        let queue = self.queue();
-        let (mut weak, mut last) = (0, String::new());
-        let mut half = None;
-        for _ in 0..200 {
-            if let Err(error) = self.log.append(&queue, &message("flush")).await {
-                assert_eq!(error.kind(), ErrorKind::Retry);
-                (weak, last) = (weak + 1, error.to_string());
-            }
-            half = half.or(self.log.prepare(&queue, &message("half")).await.ok());
-        }
-        let (mut good, mut bad) = (0, 0);
-        if let Some(half) = &half {
-            for _ in 0..200 {
-                match self.log.end(&half.handle, End::Commit).await {
-                    Ok(_) => good += 1,
-                    Err(_) => bad += 1,
-                }
-            }
-        }
-        let observed = match (weak, &half) {
-            (0, _) => "not provoked: every append got SEND_OK".to_owned(),
-            (_, None) => format!("{weak} of 200 appends weak ({last}); no half got SEND_OK"),
-            _ => format!("{weak} of 200 appends weak ({last}); of 200 END {good} code 0, {bad} not"),
-        };
-        self.note("END's reply where appends get FLUSH_DISK_TIMEOUT", observed);
-    }
-
     async fn check_backs_stop_and_the_first_handle_still_works(&mut self) {
-        let number = |variable| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
-        let (Some(seconds), Some(checks_max)) = (number("ONCEFLOW_CHECK_BACK_SECONDS"), number("ONCEFLOW_CHECKS_MAX"))
-        else {
+        let (Some(within), Some(checks_max)) = (check_back_time(), number("ONCEFLOW_CHECKS_MAX")) else {
             eprintln!("NOT RUN: check-backs: set ONCEFLOW_CHECK_BACK_SECONDS and ONCEFLOW_CHECKS_MAX");
             return self.note("check-backs", "not run");
         };
@@ -290,7 +265,7 @@ impl Bench {
         half.push(b"own\x011\x02", b"half").unwrap();
         let handle = self.log.prepare(&queue, &half).await.unwrap().handle;
         let mut checks: Vec<CheckBack> = vec![];
-        while let Some(check) = self.check_back(&handle, Duration::from_secs(seconds)).await {
+        while let Some(check) = self.check_back(&handle, within).await {
             assert_eq!(check.ticket.target, handle.target);
             checks.push(check);
             assert!(checks.len() as u64 <= 2 * checks_max, "the broker does not stop asking");
@@ -332,6 +307,43 @@ impl Bench {
         timeout(within, asking).await.ok()
     }
 
+    /// Aim: a check-back reaches the members of a group, not only the one that prepared the half. Method: one member
+    /// prepares, two listen.
+    async fn any_member_of_the_group_is_asked(&mut self) {
+        const HALVES: u32 = 8;
+        let Some(within) = check_back_time() else {
+            eprintln!("NOT RUN: members: set ONCEFLOW_CHECK_BACK_SECONDS");
+            return self.note("check-backs where the group has two members", "not run");
+        };
+        let queue = self.queue();
+        let group = format!("{}-members", self.group);
+        let (one, two) = (self.another_handle(&group).await, self.another_handle(&group).await);
+        let mut asked = [0_u32; 2];
+        for _ in 0..HALVES {
+            one.prepare(&queue, &message("half")).await.unwrap();
+        }
+        let listening = async {
+            loop {
+                let (member, check) = tokio::select! {
+                    check = one.next_check_back() => (0, check.unwrap()),
+                    check = two.next_check_back() => (1, check.unwrap()),
+                };
+                asked[member] += 1;
+                let answering = if member == 0 { &one } else { &two };
+                answering.answer_check_back(&check, Verdict::Unknown).await.unwrap();
+            }
+        };
+        // As long as two rounds of check-backs may take; the broker's limit ends them.
+        assert!(timeout(within * 2, listening).await.is_err());
+        one.close().await;
+        two.close().await;
+        assert!(asked.iter().sum::<u32>() >= HALVES, "each half is asked about: {asked:?}");
+        self.note(
+            "check-backs where the group has two members",
+            format!("{} to the one that prepared the halves, {} to the other", asked[0], asked[1]),
+        );
+    }
+
     async fn a_restart_may_shorten_a_tail_for_a_while(&mut self) {
         let Ok(command) = std::env::var("ONCEFLOW_BROKER_RESTART") else {
             eprintln!("NOT RUN: restart: set ONCEFLOW_BROKER_RESTART to a command that restarts the broker");
@@ -360,6 +372,20 @@ impl Bench {
         assert_ne!(after.link, before);
         self.note("tails seen after a restart, 1001 messages acknowledged before", format!("{tails:?}"));
     }
+}
+
+/// With time for a broker that has just started on a busy machine.
+fn options(name_server: &str, group: &str) -> RocketOptions {
+    RocketOptions { request_timeout: WITHIN, ..RocketOptions::new(name_server, group) }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+/// How long one check-back may take.
+fn check_back_time() -> Option<Duration> {
+    number("ONCEFLOW_CHECK_BACK_SECONDS").map(Duration::from_secs)
 }
 
 /// Names of the properties that are not the same in all check-backs.
