@@ -26,15 +26,18 @@ const OWN: &str = "onceflow-rocketmq";
 /// The project's own images.
 const OFFICIAL: &str = "apache/rocketmq";
 /// Changes with the form of the image, so that an older one is made anew.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 /// What RocketMQ's jars bring along as native code (RocksDB, compression) links to these; and older C libraries load
 /// theirs for host names by name. Those that this machine lacks are built into its C library.
-const NATIVE: [&str; 7] = [
+const NATIVE: [&str; 10] = [
     "libstdc++.so.6",
     "libgcc_s.so.1",
     "libm.so.6",
     "libdl.so.2",
     "librt.so.1",
+    "libpthread.so.0",
+    "libresolv.so.2",
+    "libcrypt.so.1",
     "libnss_dns.so.2",
     "libnss_files.so.2",
 ];

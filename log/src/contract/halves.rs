@@ -50,10 +50,7 @@ pub(super) async fn a_half_is_invisible_until_it_is_committed(subject: &dyn Subj
     let half = seen.last().expect("two records were read");
     assert_eq!(half.property("KEYS"), Some(b"half".as_slice()), "rule 6: its properties are those of the half");
     assert_eq!(half.property(UNIQUE_KEY), Some(handle.unique_key.as_bytes()));
-    // A real broker leaves TRAN_MSG and PGROUP where they are.
-    for place in ["REAL_TOPIC", "REAL_QID"] {
-        assert_eq!(half.property(place), None, "{place} belongs to the half");
-    }
+    // What marked the half may stay: TRAN_MSG and PGROUP on any real broker, REAL_TOPIC and REAL_QID on some versions.
 }
 
 pub(super) async fn several_tries_are_several_halves(subject: &dyn Subject) {
