@@ -56,8 +56,12 @@ pub struct Config {
     pub outage_max: Duration,
     /// How long the start may take to reach the log and find its topics \[15 s\].
     pub start_time_max: Duration,
-    /// How long a drain may take before the job stops without a Release \[30 s\].
+    /// How long a drain may take before the job stops without a Release; how long the hand-over of one task to another
+    /// member may take, and how long that one waits for it \[30 s\].
     pub drain_time_max: Duration,
+    /// How often a process gives the other processes of the job a sign of life and looks who is there, and every fifth time
+    /// at the queues of its sources \[2 s\]. Well below the log's bound for silent members (10 s on RocketMQ).
+    pub members_look_time: Duration,
     /// Most records of one read \[4,096\].
     pub read_records_max: usize,
     /// Most bytes of one read \[1 MiB\].
@@ -107,6 +111,7 @@ impl Default for Config {
             outage_max: Duration::from_mins(10),
             start_time_max: Duration::from_secs(15),
             drain_time_max: Duration::from_secs(30),
+            members_look_time: Duration::from_secs(2),
             read_records_max: 4_096,
             read_bytes_max: 1 << 20,
             read_ahead_batches_max: 2,
@@ -156,6 +161,7 @@ impl Config {
             ("epoch_time", self.epoch_time),
             ("publish_lease", self.publish_lease),
             ("backoff_first", self.backoff_first),
+            ("members_look_time", self.members_look_time),
             ("report_time", self.report_time),
             ("snapshot_time", self.snapshot_time),
         ];

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::edge::{Entropy, Monotonic};
+use crate::membership::Membership;
 use crate::status::Board;
 use crate::topology::Topology;
 use onceflow_log::Log;
@@ -10,10 +11,32 @@ use onceflow_txn::{CheckBackView, Owner};
 use onceflow_types::{Clock, Partition, TaskId};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What check-backs are answered from: each owned task's view of its fold.
 pub(crate) type Views = Arc<Mutex<BTreeMap<TaskId, CheckBackView>>>;
+
+/// The barrier queues by broker; new brokers may come.
+#[derive(Default, Debug)]
+pub(crate) struct Barriers(Mutex<BTreeMap<Arc<str>, Partition>>);
+
+impl Barriers {
+    /// Takes the first queue of each broker.
+    pub(crate) fn learn(&self, queues: Vec<Partition>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for queue in queues {
+            known.entry(queue.broker.clone()).or_insert(queue);
+        }
+    }
+
+    pub(crate) fn at(&self, broker: &str) -> Option<Partition> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(broker).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Partition> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
 
 pub(crate) struct Job {
     pub(crate) topology: Topology,
@@ -25,8 +48,9 @@ pub(crate) struct Job {
     pub(crate) monotonic: Monotonic,
     pub(crate) owner: Owner,
     /// One barrier queue for each broker.
-    pub(crate) barriers: BTreeMap<Arc<str>, Partition>,
+    pub(crate) barriers: Barriers,
     pub(crate) board: Board,
+    pub(crate) membership: Membership,
     pub(crate) views: Views,
 }
 

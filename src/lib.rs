@@ -71,6 +71,7 @@ mod edge;
 #[doc(hidden)]
 pub mod fuzzing;
 mod job;
+mod membership;
 pub mod output;
 mod processor;
 pub mod record;
@@ -95,6 +96,6 @@ pub use processor::{
     DEAD_LETTER_TRUNCATED, DEAD_LETTER_UNIQUE_KEY, Emit, ErrorPolicy, Number,
 };
 pub use runtime::{Runtime, RuntimeBuilder};
-pub use status::{ProtocolCounters, RestoreProgress, Standing, TaskStatus};
+pub use status::{MembershipStatus, ProtocolCounters, RestoreProgress, Standing, TaskStatus};
 pub use topic_reader::{OutputRecord, TopicCounts, TopicReader, identity_of};
 pub use topology::{Delivery, KeyedStream, StartPolicy, Stream, StreamBuilder, Topology};

@@ -1,25 +1,31 @@
-//! Running a job in this process: topics, tasks, worker threads, drain.
+//! Running a job in this process: topics, tasks, worker threads, sharing with other processes, drain.
 
+mod assignment;
 mod check_backs;
+mod owners;
 mod prepare;
+mod steward;
 mod worker;
 
 use crate::config::Config;
 use crate::edge::{Entropy, Monotonic, SystemEntropy, sleep};
-use crate::job::Job;
+use crate::job::{Barriers, Job};
+use crate::membership::{Membership, member_of};
 use crate::output::message_room;
-use crate::status::{Line, TaskStatus};
-use crate::task::{Control, TaskSeat, barrier};
+use crate::status::{Board, MembershipStatus, Standing, TaskStatus};
+use crate::task::{Control, barrier};
 use crate::topology::{Subtopology, Topology};
 use onceflow_log::{Log, MESSAGE_OVERHEAD_BYTES};
 use onceflow_storage::StoreFactory;
 use onceflow_txn::{Owner, PART_BYTES_MAX};
 use onceflow_types::{Clock, Error, Result, SystemClock, TaskId};
+use prepare::Patience;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use steward::Steward;
 use tokio::sync::watch;
-use worker::{Host, Worker};
+use worker::{Host, Setup, Worker};
 
 /// How often a caller that waits for the job looks at it.
 const LOOK_TIME: Duration = Duration::from_millis(20);
@@ -86,15 +92,16 @@ impl RuntimeBuilder {
         self.config.check()?;
         let config = fitted(self.config, self.log.message_bytes_max())?;
         let owner = owner(&*self.stores, &*self.entropy)?;
-        let prepared = prepare::prepare(&self.topology, &*self.log, &config, &*self.entropy).await?;
-        let sit = |seat: prepare::Seat| TaskSeat {
-            line: Line::default(),
-            id: seat.id,
-            plan: seat.plan,
-            index: seat.index,
-            fresh: seat.fresh,
+        let member = member_of(&owner)?;
+        let barriers = Barriers::default();
+        let (seats, members) = {
+            let patience = Patience::new(&config, &*self.entropy);
+            let seats = prepare::prepare(&self.topology, &*self.log, &barriers, &patience).await?;
+            let group = crate::topics::consumer_group(&self.topology.job);
+            let members = patience.of(|| self.log.members(&group, &member)).await;
+            (seats, members.map_err(|error| error.context("members of the job"))?)
         };
-        let seats: Vec<TaskSeat> = prepared.seats.into_iter().map(sit).collect();
+        tracing::info!(%member, members = ?members, "job starts");
         let job = Arc::new(Job {
             topology: self.topology,
             config: Arc::new(config),
@@ -104,13 +111,20 @@ impl RuntimeBuilder {
             entropy: self.entropy,
             monotonic: Monotonic::start(),
             owner,
-            barriers: prepared.barriers,
-            board: seats.iter().map(|seat| (seat.id.clone(), seat.line.clone())).collect(),
+            barriers,
+            board: Board::default(),
+            membership: Membership::new(member, members),
             views: Arc::default(),
         });
         let (control, _) = watch::channel(Control::Run);
         let failure = Failure::default();
-        let workers = worker::start(self.host, &job, seats, &control, &failure)?;
+        let (mut workers, crew) = worker::start(self.host, &job, seats.len(), &control, &failure)?;
+        let mut steward = Steward::new(job.clone(), crew, seats);
+        steward.begin().await;
+        let watched = control.subscribe();
+        let setup = Setup { job: job.clone(), control: control.clone(), failure: failure.clone() };
+        let fail = move |error| setup.fail(error);
+        workers.push(self.host.start("onceflow-steward".to_owned(), fail, move || steward.run(watched))?);
         Ok(Runtime { job, control, workers, failure })
     }
 }
@@ -129,9 +143,15 @@ impl Runtime {
         }
     }
 
-    /// All tasks of this process, as they are now.
+    /// All tasks of the job as they are here now; those that other members work on are `Standby`, with what was last known
+    /// of them here.
     pub fn status(&self) -> BTreeMap<TaskId, TaskStatus> {
-        self.job.board.iter().map(|(task, line)| (task.clone(), line.status())).collect()
+        self.job.board.status()
+    }
+
+    /// Who shares the job's tasks, as this process sees it now.
+    pub fn membership(&self) -> MembershipStatus {
+        self.job.membership.status()
     }
 
     /// Ends when the job has stopped: with the error that stopped it, or `Ok` after a drain. Cancel safe.
@@ -178,7 +198,8 @@ impl Runtime {
     }
 
     /// Whether everything that was in the sources when this was called is processed, decided and published, through all
-    /// subtopologies, and can be read by everybody. The last is made sure of by a barrier on each broker.
+    /// subtopologies, and can be read by everybody. The last is made sure of by a barrier on each broker. Only tasks of
+    /// this process are looked at; of those that other members work on it says nothing.
     ///
     /// # Errors
     /// `Retry` when the log cannot be reached; what stopped the job, if it has stopped.
@@ -186,14 +207,14 @@ impl Runtime {
         for subtopology in self.in_flow_order() {
             let status = self.status();
             let tasks = status.iter().filter(|(task, _)| task.subtopology == subtopology.name);
-            for (task, status) in tasks {
+            for (task, status) in tasks.filter(|(_, status)| status.state != Standing::Standby) {
                 if !self.task_caught_up(subtopology, task, status).await? {
                     return Ok(false);
                 }
             }
         }
-        for queue in self.job.barriers.values() {
-            barrier(&*self.job.log, queue).await?;
+        for queue in self.job.barriers.all() {
+            barrier(&*self.job.log, &queue).await?;
         }
         Ok(true)
     }

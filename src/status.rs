@@ -1,18 +1,21 @@
 //! What can be seen of a running job.
 
 use crate::stage::Counters;
+use onceflow_log::MemberId;
 use onceflow_types::{Epoch, Generation, Offsets, TaskId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where a task stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Standing {
-    /// Not opened yet, or waiting to be opened again.
+    /// To be worked on here: not opened yet, or waiting to be opened again.
     #[default]
     Waiting,
-    /// Reading its journal and applying it to its store.
+    /// Another member of the job works on it, or is about to; nothing of it is open here.
+    Standby,
+    /// Reading its journal and applying it to its store, and waiting until the member that works on it hands it over.
     Restoring,
     /// Processing.
     Running,
@@ -101,8 +104,41 @@ pub struct RestoreProgress {
     pub end: u64,
 }
 
-/// All tasks of a process.
-pub(crate) type Board = BTreeMap<TaskId, Line>;
+/// How the processes of a job share its tasks, as one of them sees it. Counts only grow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct MembershipStatus {
+    /// The name of this process in the group.
+    pub member: MemberId,
+    /// The members as they were seen last, this one among them.
+    pub members: BTreeSet<MemberId>,
+    /// How often other members were seen than before.
+    pub changes: u64,
+    /// Looks at the members, or at the owners of tasks, that failed; what was seen last went on to count.
+    pub looks_failed: u64,
+    /// Tasks that began to be worked on here, those of the start included.
+    pub tasks_taken: u64,
+    /// Tasks that were given to other members.
+    pub tasks_given: u64,
+    /// Tasks that came with new queues while the job was running.
+    pub tasks_found: u64,
+}
+
+/// All tasks of the job, as this process sees them.
+#[derive(Default, Debug)]
+pub(crate) struct Board(Mutex<BTreeMap<TaskId, Line>>);
+
+impl Board {
+    /// The line of a task; made when there is none.
+    pub(crate) fn line(&self, task: &TaskId) -> Line {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(task.clone()).or_default().clone()
+    }
+
+    pub(crate) fn status(&self) -> BTreeMap<TaskId, TaskStatus> {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(|(task, line)| (task.clone(), line.status())).collect()
+    }
+}
 
 /// One task's line on the board; clones write to the same one.
 #[derive(Clone, Default, Debug)]

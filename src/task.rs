@@ -36,7 +36,7 @@ use onceflow_txn::{Coordinator, PassedOver};
 use onceflow_types::{Offsets, Partition, Result, TaskId};
 use publish::Publishing;
 use reader::{Pulled, Readers};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub(crate) use journal::barrier;
 #[cfg(feature = "fuzzing")]
 pub use snapshot::{chunk_again, header_again};
 
-/// What the runtime wants of its tasks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What the runtime wants of its tasks, from the mildest on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Control {
     /// Process.
     Run,
@@ -106,7 +106,6 @@ struct OpenEpoch {
 pub(crate) struct TaskSeat {
     pub(crate) id: TaskId,
     pub(crate) plan: Subtopology,
-    pub(crate) line: Line,
     /// The place of the task among those of its subtopology.
     pub(crate) index: u32,
     /// Whether no task of its subtopology had a journal when the job started: only then the start policy counts.
@@ -117,13 +116,19 @@ pub(crate) struct TaskSeat {
 ///
 /// # Errors
 /// `Fenced` and `Retry`: open again after a wait. Others stop the job.
-pub(crate) async fn run(job: &Arc<Job>, seat: &TaskSeat, mut control: watch::Receiver<Control>) -> Result<()> {
+pub(crate) async fn run(
+    job: &Arc<Job>,
+    seat: &TaskSeat,
+    line: &Line,
+    mut control: watch::Receiver<Control>,
+) -> Result<()> {
+    let claiming = Cell::new(false);
     let opened = tokio::select! {
         biased;
-        opened = open::open(job, &seat.plan, &seat.id, &seat.line) => opened?,
-        () = stopped(&mut control) => return Ok(()),
+        opened = open::open(job, &seat.plan, &seat.id, line, &claiming) => opened?,
+        () = given_up(&mut control, &claiming) => return Ok(()),
     };
-    let (mut task, mut readers) = start::start(job, seat, opened).await?;
+    let (mut task, mut readers) = start::start(job, seat, line, opened).await?;
     let publishing = task.publishing.clone();
     let reported = task.reported.clone();
     let consumer_group = crate::topics::consumer_group(&job.topology.job);
@@ -138,8 +143,17 @@ pub(crate) async fn run(job: &Arc<Job>, seat: &TaskSeat, mut control: watch::Rec
     }
 }
 
-/// Ends when the job no longer runs.
-async fn stopped(control: &mut watch::Receiver<Control>) {
+/// Ends when an opening is to be given up: at an abort; at a drain only before its Claim was sent. A Claim that nobody
+/// follows up with a Release would let the next owner wait for one.
+async fn given_up(control: &mut watch::Receiver<Control>, claiming: &Cell<bool>) {
+    stopped(control).await;
+    if *control.borrow() == Control::Drain && claiming.get() {
+        let _ = control.wait_for(|control| *control == Control::Abort).await;
+    }
+}
+
+/// Ends when the job, or this task here, is to run no longer.
+pub(crate) async fn stopped(control: &mut watch::Receiver<Control>) {
     // A runtime that is gone has dropped the sender: that, too, means stop.
     let _ = control.wait_for(|control| *control != Control::Run).await;
 }

@@ -38,6 +38,7 @@
 
 mod appending;
 mod halves;
+mod members;
 mod reading;
 mod support;
 
@@ -71,12 +72,19 @@ pub struct Notes {
     pub check_back_within: Option<Duration>,
     /// How many unanswered check-backs make the log give a half up; `None`: do not wait for that.
     pub checks_max: Option<u32>,
+    /// How soon a member that left is missing (rule 13); `None`: one process uses the log, and is its only member.
+    pub members_within: Option<Duration>,
 }
 
 impl Default for Notes {
-    /// Readable within 10 s, no check-backs.
+    /// Readable within 10 s, no check-backs, one process.
     fn default() -> Self {
-        Notes { visible_within: Duration::from_secs(10), check_back_within: None, checks_max: None }
+        Notes {
+            visible_within: Duration::from_secs(10),
+            check_back_within: None,
+            checks_max: None,
+            members_within: None,
+        }
     }
 }
 
@@ -137,6 +145,8 @@ cases![
     halves::a_check_back_comes_again_with_the_properties_unchanged,
     halves::a_check_back_answered_with_rollback_does_not_end_the_half_for_good,
     halves::a_half_that_was_given_up_can_still_be_committed,
+    members::a_member_is_there_until_it_leaves,
+    members::groups_know_nothing_of_each_other,
 ];
 
 /// Runs all cases, one after the other, and names each on standard error.

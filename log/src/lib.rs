@@ -41,6 +41,7 @@
 //! | module | feature | holds |
 //! | --- | --- | --- |
 //! | `log` | | the contract: [`Log`] and what its calls take and return |
+//! | `member` | | who shares a job's work: [`MemberId`] |
 //! | `batch` | | messages on their way in: [`MessageBatch`], [`Properties`] |
 //! | `record` | | records on their way out: [`RecordBatch`], [`RecordRef`] |
 //! | `contract` | `contract` | the suite that any log can run |
@@ -57,6 +58,7 @@ pub mod embedded;
 #[doc(hidden)]
 pub mod fuzzing;
 mod log;
+mod member;
 mod record;
 #[cfg(any(feature = "rocketmq", feature = "fuzzing"))]
 mod remoting;
@@ -67,4 +69,5 @@ pub use batch::{
     MESSAGE_OVERHEAD_BYTES, Message, MessageBatch, MessageIter, PROPERTIES_BYTES_MAX, Properties, find_property,
 };
 pub use log::{Acked, CheckBack, End, Link, Log, OffsetRange, Prepared, Queues, ReadLimit, Ticket, TopicSpec, Verdict};
+pub use member::{MEMBER_BYTES_MAX, MemberId};
 pub use record::{Body, Entry, RecordBatch, RecordRef};

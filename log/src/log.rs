@@ -1,8 +1,9 @@
 //! The contract of a log.
 
-use crate::{MessageBatch, RecordBatch};
+use crate::{MemberId, MessageBatch, RecordBatch};
 use async_trait::async_trait;
 use onceflow_types::{Error, HalfHandle, Offset, Offsets, Partition, Result, Timestamp};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +146,10 @@ pub enum Queues {
 ///     the link belongs to, or not at all: so behind everything that could be read from that broker while the link was
 ///     open. A message may be read before anything keeps it; with a broker that loses power it can go, and another
 ///     message takes its offset.
+/// 13. **Membership is advice.** [`members`](Self::members) is the caller's sign of life in a group, and returns those who
+///     gave one, the caller among them. One that left is missing soon, and so is one that has been silent for as long as
+///     the log says. Two handles may see different members for a while, and one that is alive may be missing: only who
+///     does which work may depend on it, never what is right. A log that one process uses has no other members.
 #[async_trait]
 pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// What one message may be at most: body and properties together, in bytes, with the log's reserve taken off.
@@ -225,6 +230,25 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// `Retry` when the log cannot be reached; the caller ignores it and counts.
     async fn report_offsets(&self, group: &str, offsets: &Offsets) -> Result<()>;
+
+    /// Makes `own` a member of a consumer group, or keeps it one, and returns all members (rule 13). To be called every
+    /// few seconds.
+    ///
+    /// # Errors
+    /// `Retry` when the log cannot be reached, `Invalid` when it does not let the caller into the group.
+    async fn members(&self, group: &str, own: &MemberId) -> Result<BTreeSet<MemberId>> {
+        let _ = group;
+        Ok(BTreeSet::from([own.clone()]))
+    }
+
+    /// Ends a membership: the others need not wait for silence. No effect for one that is none.
+    ///
+    /// # Errors
+    /// `Retry` when the log cannot be reached; the others will see silence.
+    async fn leave(&self, group: &str, own: &MemberId) -> Result<()> {
+        let _ = (group, own);
+        Ok(())
+    }
 }
 
 impl Link {

@@ -43,6 +43,7 @@ impl Subject for RealBroker {
             visible_within: Duration::from_secs(30),
             check_back_within: number_of("ONCEFLOW_CHECK_BACK_SECONDS").map(Duration::from_secs),
             checks_max: number_of("ONCEFLOW_CHECKS_MAX").and_then(|max| u32::try_from(max).ok()),
+            members_within: Some(Duration::from_secs(20)),
         }
     }
 

@@ -23,6 +23,7 @@ impl Subject for Model {
             visible_within: Duration::from_secs(10),
             check_back_within: Some(Duration::from_secs(15)),
             checks_max: Some(15),
+            members_within: None,
         }
     }
 

@@ -2,71 +2,84 @@
 
 use crate::config::Config;
 use crate::edge::{Backoff, Entropy, Monotonic};
+use crate::job::Barriers;
+use crate::task::TaskSeat;
 use crate::topics;
 use crate::topology::{Subtopology, Topology};
 use onceflow_log::{Log, Queues, TopicSpec};
 use onceflow_types::{Error, ErrorKind, Offset, Partition, Result, TaskId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-pub(super) struct Prepared {
-    pub(super) seats: Vec<Seat>,
-    pub(super) barriers: BTreeMap<Arc<str>, Partition>,
-}
-
-/// A task to run.
-pub(super) struct Seat {
-    pub(super) id: TaskId,
-    pub(super) plan: Subtopology,
-    pub(super) index: u32,
-    pub(super) fresh: bool,
-}
-
+/// Makes the topics that the job owns, and finds its tasks and barrier queues.
 pub(super) async fn prepare(
     topology: &Topology,
     log: &dyn Log,
-    config: &Config,
-    entropy: &dyn Entropy,
-) -> Result<Prepared> {
-    let patience = Patience { config, entropy, clock: Monotonic::start() };
-    make_internal_topics(topology, log, &patience).await?;
-    let mut seats = vec![];
-    for plan in &topology.subtopologies {
-        seats.extend(tasks(topology, plan, log, &patience).await?);
-    }
+    barriers: &Barriers,
+    patience: &Patience<'_>,
+) -> Result<Vec<TaskSeat>> {
+    make_internal_topics(topology, log, patience).await?;
+    let seats = find_seats(topology, log, patience).await?;
     for sink in topology.subtopologies.iter().flat_map(|plan| &plan.sinks) {
         patience.of(|| log.partitions(&sink.topic)).await.map_err(|e| e.context(format!("sink {}", sink.name)))?;
     }
-    let barrier: Arc<str> = topics::barrier(&topology.job).into();
-    let spec = TopicSpec { topic: barrier.clone(), queues: Queues::PerBroker(1) };
-    patience.of(|| log.create_topic(&spec)).await?;
-    let queues = patience.of(|| log.partitions(&barrier)).await?;
-    let snapshot: Arc<str> = topics::snapshot(&topology.job).into();
-    let spec = TopicSpec { topic: snapshot, queues: Queues::PerBroker(1) };
-    patience.of(|| log.create_topic(&spec)).await?;
-    let mut barriers = BTreeMap::new();
-    for queue in queues {
-        barriers.entry(queue.broker.clone()).or_insert(queue);
-    }
-    Ok(Prepared { seats, barriers })
+    make_own_topics(topology, log, barriers, patience).await?;
+    Ok(seats)
 }
 
-/// Tries again while the log cannot be reached, up to the start's bound.
-struct Patience<'c> {
+/// The tasks of all subtopologies; their journal topics are made, or grow.
+pub(super) async fn find_seats(topology: &Topology, log: &dyn Log, patience: &Patience<'_>) -> Result<Vec<TaskSeat>> {
+    let mut seats = vec![];
+    for plan in &topology.subtopologies {
+        seats.extend(tasks(topology, plan, log, patience).await?);
+    }
+    Ok(seats)
+}
+
+/// Barrier and snapshot topics, on every broker that there is now.
+pub(super) async fn make_own_topics(
+    topology: &Topology,
+    log: &dyn Log,
+    barriers: &Barriers,
+    patience: &Patience<'_>,
+) -> Result<()> {
+    let barrier: Arc<str> = topics::barrier(&topology.job).into();
+    for topic in [barrier.clone(), topics::snapshot(&topology.job).into()] {
+        let spec = TopicSpec { topic, queues: Queues::PerBroker(1) };
+        patience.of(|| log.create_topic(&spec)).await?;
+    }
+    barriers.learn(patience.of(|| log.partitions(&barrier)).await?);
+    Ok(())
+}
+
+/// Tries again while the log cannot be reached, up to a bound.
+pub(super) struct Patience<'c> {
     config: &'c Config,
     entropy: &'c dyn Entropy,
     clock: Monotonic,
+    time_max: Duration,
 }
 
-impl Patience<'_> {
-    async fn of<T, F: Future<Output = Result<T>>>(&self, call: impl Fn() -> F) -> Result<T> {
+impl<'c> Patience<'c> {
+    /// For a start.
+    pub(super) fn new(config: &'c Config, entropy: &'c dyn Entropy) -> Self {
+        Patience { config, entropy, clock: Monotonic::start(), time_max: config.start_time_max }
+    }
+
+    /// None at all: for whoever comes again.
+    pub(super) fn none(config: &'c Config, entropy: &'c dyn Entropy) -> Self {
+        Patience { time_max: Duration::ZERO, ..Patience::new(config, entropy) }
+    }
+
+    pub(super) async fn of<T, F: Future<Output = Result<T>>>(&self, call: impl Fn() -> F) -> Result<T> {
         let mut backoff = Backoff::new(self.config.backoff_first, self.config.backoff_max);
         loop {
             match call().await {
                 Err(error) if error.kind() == ErrorKind::Retry => {
-                    if self.clock.now() >= self.config.start_time_max {
-                        let waited = self.config.start_time_max.as_millis();
+                    if self.clock.now() >= self.time_max {
+                        let waited = self.time_max.as_millis();
                         return Err(error.context(format!("the log cannot be reached: waited_ms={waited}")));
                     }
                     backoff.wait(self.entropy).await;
@@ -89,7 +102,12 @@ async fn make_internal_topics(topology: &Topology, log: &dyn Log, patience: &Pat
 }
 
 /// The tasks of a subtopology: one for each broker and queue number that any of its sources has.
-async fn tasks(topology: &Topology, plan: &Subtopology, log: &dyn Log, patience: &Patience<'_>) -> Result<Vec<Seat>> {
+async fn tasks(
+    topology: &Topology,
+    plan: &Subtopology,
+    log: &dyn Log,
+    patience: &Patience<'_>,
+) -> Result<Vec<TaskSeat>> {
     let mut places: BTreeSet<(Arc<str>, u32)> = BTreeSet::new();
     let mut widest: Option<(usize, Arc<str>)> = None;
     for source in &plan.sources {
@@ -119,7 +137,7 @@ async fn tasks(topology: &Topology, plan: &Subtopology, log: &dyn Log, patience:
         )));
     }
     let fresh = journals_are_empty(log, &journals, patience).await?;
-    let seats = places.into_iter().zip(0..).map(|((broker, queue), index)| Seat {
+    let seats = places.into_iter().zip(0..).map(|((broker, queue), index)| TaskSeat {
         id: TaskId { subtopology: plan.name.clone(), broker, queue },
         plan: plan.clone(),
         index,

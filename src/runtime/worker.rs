@@ -1,18 +1,19 @@
 //! Workers: each owns some tasks, and either a thread with a current-thread runtime or a share of its caller's.
 
-use super::{Failure, check_backs};
+use super::Failure;
 use crate::edge::Backoff;
 use crate::job::Job;
-use crate::status::Standing;
-use crate::task::{Control, TaskSeat, run};
-use futures_util::future::{FutureExt, join_all};
+use crate::status::{Line, Standing};
+use crate::task::{Control, TaskSeat, run, stopped};
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use onceflow_types::{Error, ErrorKind, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{self as local, LocalSet};
 
 /// The first wait of a fenced owner: whoever fenced it is to have time to get going.
@@ -72,32 +73,108 @@ impl Drop for Worker {
     }
 }
 
-/// Deals the tasks out to the workers and starts these.
+/// A task to run, until its control or the job's says otherwise.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) seat: TaskSeat,
+    pub(super) control: watch::Receiver<Control>,
+}
+
+/// The workers of a process, as whoever hands out tasks sees them.
+#[derive(Debug)]
+pub(super) struct Crew(Vec<(mpsc::UnboundedSender<Order>, usize)>);
+
+impl Crew {
+    /// Gives a task to the worker that has got the fewest.
+    pub(super) fn give(&mut self, order: Order) {
+        if let Some((worker, given)) = self.0.iter_mut().min_by_key(|(_, given)| *given) {
+            *given += 1;
+            // A worker that is gone has said why; the task's control shows that nobody runs it.
+            let _ = worker.send(order);
+        }
+    }
+}
+
+/// Starts the workers, without tasks.
 pub(super) fn start(
     host: Host,
     job: &Arc<Job>,
-    seats: Vec<TaskSeat>,
+    tasks: usize,
     control: &watch::Sender<Control>,
     failure: &Failure,
-) -> Result<Vec<Worker>> {
-    let workers = match host {
-        Host::Threads => job.config.worker_threads().min(seats.len()).max(1),
+) -> Result<(Vec<Worker>, Crew)> {
+    let count = match host {
+        Host::Threads => job.config.worker_threads().min(tasks).max(1),
         Host::Caller => 1,
     };
-    let mut shares: Vec<Vec<TaskSeat>> = vec![vec![]; workers];
-    for (seat, share) in seats.into_iter().zip((0..workers).cycle()) {
-        if let Some(share) = shares.get_mut(share) {
-            share.push(seat);
+    let (mut workers, mut crew) = (vec![], vec![]);
+    for number in 0..count {
+        let setup = Setup { job: job.clone(), control: control.clone(), failure: failure.clone() };
+        let (sender, orders) = mpsc::unbounded_channel();
+        let name = format!("onceflow-worker-{number}");
+        workers.push(host.start(name, failure_of(&setup), move || async move { setup.run(orders).await })?);
+        crew.push((sender, 0));
+    }
+    Ok((workers, Crew(crew)))
+}
+
+/// What to do with an error that ends a worker.
+fn failure_of(setup: &Setup) -> impl Fn(Error) + Send + 'static {
+    let setup = setup.clone();
+    move |error| setup.fail(error)
+}
+
+impl Host {
+    /// Runs a future on a thread of its own, or among the caller's; `fail` is told of a panic.
+    pub(super) fn start<F: Future<Output = ()> + 'static>(
+        self,
+        name: String,
+        fail: impl Fn(Error) + Send + 'static,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Worker> {
+        match self {
+            Host::Threads => start_thread(name, fail, work),
+            Host::Caller => Ok(start_local(fail, work())),
         }
     }
-    let start_one = |(number, share)| {
-        let setup = Setup { job: job.clone(), control: control.clone(), failure: failure.clone() };
-        match host {
-            Host::Threads => setup.start_thread(number, share),
-            Host::Caller => Ok(setup.start_local(share)),
+}
+
+fn start_thread<F: Future<Output = ()> + 'static>(
+    name: String,
+    fail: impl Fn(Error) + Send + 'static,
+    work: impl FnOnce() -> F + Send + 'static,
+) -> Result<Worker> {
+    let (done, finished) = oneshot::channel();
+    let run = move || {
+        // A user's function may panic. What the tasks held is dropped with them, as after any error.
+        let outcome = catch_unwind(AssertUnwindSafe(|| block_on(work())));
+        if let Err(error) = outcome.unwrap_or_else(|panic| Err(panicked(&*panic))) {
+            fail(error);
+        }
+        // Nobody may wait any more.
+        let _ = done.send(());
+    };
+    let thread = thread::Builder::new().name(name).spawn(run);
+    let thread = thread.map_err(|e| Error::retry("a thread of the job cannot be started").with_source(e))?;
+    Ok(Worker::Thread(Some(finished), Some(thread)))
+}
+
+fn start_local(fail: impl Fn(Error) + 'static, work: impl Future<Output = ()> + 'static) -> Worker {
+    let run = async move {
+        if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
+            fail(panicked(&*panic));
         }
     };
-    shares.into_iter().enumerate().map(start_one).collect()
+    Worker::Local(Some(local::spawn_local(run)))
+}
+
+fn block_on(work: impl Future<Output = ()>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::retry("a runtime of the job cannot be started").with_source(e))?;
+    LocalSet::new().block_on(&runtime, work);
+    Ok(())
 }
 
 /// What to say of a panic; the panic hook has told where it was.
@@ -107,77 +184,58 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
 }
 
 #[derive(Clone)]
-struct Setup {
-    job: Arc<Job>,
-    control: watch::Sender<Control>,
-    failure: Failure,
+pub(super) struct Setup {
+    pub(super) job: Arc<Job>,
+    pub(super) control: watch::Sender<Control>,
+    pub(super) failure: Failure,
 }
 
 impl Setup {
-    fn start_thread(self, number: usize, seats: Vec<TaskSeat>) -> Result<Worker> {
-        let (done, finished) = oneshot::channel();
-        let run = move || {
-            // A user's function may panic. What the tasks held is dropped with them, as after any error.
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.block_on(number, &seats)));
-            if let Err(error) = outcome.unwrap_or_else(|panic| Err(panicked(&*panic))) {
-                self.fail(error);
+    /// Runs the tasks that it is given until the job stops and they have ended.
+    async fn run(&self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let mut tasks = FuturesUnordered::new();
+        let mut control = self.control.subscribe();
+        let (mut stopping, mut closed) = (false, false);
+        while !(stopping && tasks.is_empty()) {
+            tokio::select! {
+                biased;
+                order = orders.recv(), if !closed => match order {
+                    Some(order) => tasks.push(self.supervise(order)),
+                    None => closed = true,
+                },
+                Some(()) = tasks.next() => {}
+                () = stopped(&mut control), if !stopping => stopping = true,
             }
-            // Nobody may wait any more.
-            let _ = done.send(());
-        };
-        let thread = thread::Builder::new().name(format!("onceflow-worker-{number}")).spawn(run);
-        let thread = thread.map_err(|e| Error::retry("worker thread cannot be started").with_source(e))?;
-        Ok(Worker::Thread(Some(finished), Some(thread)))
-    }
-
-    fn start_local(self, seats: Vec<TaskSeat>) -> Worker {
-        let run = async move {
-            if let Err(panic) = AssertUnwindSafe(self.run(0, &seats)).catch_unwind().await {
-                self.fail(panicked(&*panic));
-            }
-        };
-        Worker::Local(Some(local::spawn_local(run)))
-    }
-
-    fn block_on(&self, number: usize, seats: &[TaskSeat]) -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|e| Error::retry("worker runtime cannot be started").with_source(e))?;
-        LocalSet::new().block_on(&runtime, self.run(number, seats));
-        Ok(())
-    }
-
-    /// Runs the tasks to their end. The first worker answers check-backs, too.
-    async fn run(&self, number: usize, seats: &[TaskSeat]) {
-        let tasks = join_all(seats.iter().map(|seat| self.supervise(seat)));
-        if number > 0 {
-            tasks.await;
-            return;
         }
+    }
+
+    /// Runs a task under the stronger of two controls: the job's, and its own.
+    async fn supervise(&self, order: Order) {
+        let Order { seat, control } = order;
+        let (both, merged) = watch::channel(Control::Run);
         tokio::select! {
             biased;
-            _ = tasks => {}
-            () = check_backs::answer_all(&self.job) => {}
+            () = merge(self.control.subscribe(), control, both) => {}
+            () = self.run_again(&seat, merged) => {}
         }
     }
 
     /// Opens and runs a task again and again, until it is handed over or something stops the job.
-    async fn supervise(&self, seat: &TaskSeat) {
+    async fn run_again(&self, seat: &TaskSeat, mut control: watch::Receiver<Control>) {
         let config = &self.job.config;
+        let line = self.job.board.line(&seat.id);
         let mut backoff = Backoff::new(config.backoff_first, config.backoff_max);
         let mut fenced = Backoff::new(FENCED_WAIT_FIRST, config.backoff_max.max(FENCED_WAIT_FIRST));
         let mut healthy_at = self.job.monotonic.now();
         let mut epoch = None;
         loop {
-            let result = run(&self.job, seat, self.control.subscribe()).await;
+            let result = run(&self.job, seat, &line, control.clone()).await;
             let Err(error) = result else { return };
-            // Nothing is handed over then, and whoever waits for the drain must know. A fenced task is another's to hand over.
-            if *self.control.borrow() == Control::Drain && error.kind() != ErrorKind::Fenced {
-                return self.fail(error.context(format!("task {}", seat.id)));
+            if *control.borrow() == Control::Drain {
+                return self.not_handed_over(seat, &line, error);
             }
             let now = self.job.monotonic.now();
-            let reached = seat.line.status().epoch;
+            let reached = line.status().epoch;
             if epoch.replace(reached) != Some(reached) {
                 healthy_at = now;
                 backoff.reset();
@@ -189,25 +247,41 @@ impl Setup {
                 _ => Duration::MAX,
             };
             if wait == Duration::MAX || now.saturating_sub(healthy_at) > config.outage_max {
-                seat.line.update(|status| status.state = Standing::Failed);
+                line.update(|status| status.state = Standing::Failed);
                 return self.fail(error.context(format!("task {}", seat.id)));
             }
             tracing::warn!(task = %seat.id, error = %error.report(), wait_ms = wait.as_millis(), "task dropped, opening it again");
-            seat.line.update(|status| {
+            let is_fenced = error.kind() == ErrorKind::Fenced;
+            line.update(|status| {
                 status.state = Standing::Waiting;
-                status.protocol.fenced += u64::from(error.kind() == ErrorKind::Fenced);
+                status.protocol.fenced += u64::from(is_fenced);
             });
-            let mut control = self.control.subscribe();
+            let mut members = self.job.membership.watch();
             tokio::select! {
                 biased;
+                () = stopped(&mut control) => return,
                 () = crate::edge::sleep(wait) => {}
-                _ = control.wait_for(|control| *control != Control::Run) => return,
+                // Whoever fenced it may be gone.
+                Ok(()) = members.changed(), if is_fenced => {}
             }
         }
     }
 
+    /// A drain that failed. When the job drains, whoever waits for it must know that nothing was handed over; when the
+    /// task goes to another member, that one's Claim settles what is open. A fenced task is another's to hand over.
+    fn not_handed_over(&self, seat: &TaskSeat, line: &Line, error: Error) {
+        if error.kind() == ErrorKind::Fenced {
+            line.count(|counters| counters.fenced += 1);
+            return;
+        }
+        if *self.control.borrow() == Control::Drain {
+            return self.fail(error.context(format!("task {}", seat.id)));
+        }
+        tracing::warn!(task = %seat.id, error = %error.report(), "task given up without a release");
+    }
+
     /// Keeps the first error and drains everything else.
-    fn fail(&self, error: Error) {
+    pub(super) fn fail(&self, error: Error) {
         tracing::error!(error = %error.report(), kind = error.kind().as_str(), "job stops");
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.control.send_if_modified(|control| {
@@ -217,5 +291,23 @@ impl Setup {
             }
             running
         });
+    }
+}
+
+/// Keeps `both` at the stronger of two controls. Ends when nobody listens, or nobody is left to say anything.
+async fn merge(mut job: watch::Receiver<Control>, mut task: watch::Receiver<Control>, both: watch::Sender<Control>) {
+    loop {
+        let wanted = (*job.borrow_and_update()).max(*task.borrow_and_update());
+        both.send_if_modified(|control| std::mem::replace(control, wanted) != wanted);
+        let alive = tokio::select! {
+            biased;
+            changed = job.changed() => changed,
+            changed = task.changed() => changed,
+        };
+        if alive.is_err() {
+            // A runtime that is gone has dropped the sender: that means stop.
+            both.send_replace(Control::Abort);
+            return std::future::pending().await;
+        }
     }
 }

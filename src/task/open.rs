@@ -2,18 +2,22 @@
 
 use super::journal::Journal;
 use super::snapshot;
-use crate::edge::{Backoff, nonce};
+use crate::edge::{Backoff, nonce, sleep};
 use crate::job::Job;
 use crate::status::{Line, RestoreProgress, Standing};
 use crate::topology::Subtopology;
 use onceflow_log::Link;
 use onceflow_storage::{Delta, StateStore};
 use onceflow_txn::{
-    Action, Changes, Claim, CommitPermit, Coordinator, Decoded, Event, JournalRecord, Opening, PublishPlan,
+    Action, Changes, Claim, CommitPermit, Coordinator, Decoded, Event, JournalRecord, Opening, Owner, PublishPlan,
 };
 use onceflow_types::{Error, ErrorKind, Generation, Incarnation, Offset, Result, TaskId};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
+
+/// How often a new owner looks whether the old one has handed over.
+const HAND_OVER_LOOK: Duration = Duration::from_millis(50);
 
 /// A task that this process owns.
 pub(crate) struct Opened {
@@ -34,29 +38,47 @@ pub(crate) struct Opened {
     pub(crate) link: Link,
 }
 
-/// Opens `task`.
+/// Opens `task`; sets `claiming` before it sends its Claim.
 ///
 /// # Errors
 /// `Fenced` when another instance claimed it first, `Retry` when the log is away, others stop the job.
-pub(crate) async fn open(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line) -> Result<Opened> {
+pub(crate) async fn open(
+    job: &Job,
+    plan: &Subtopology,
+    task: &TaskId,
+    line: &Line,
+    claiming: &Cell<bool>,
+) -> Result<Opened> {
     line.update(|status| {
         status.state = Standing::Restoring;
         status.protocol.openings += 1;
     });
     let journal_topic = crate::topics::journal(&job.topology.job, &plan.name);
     let journal = Journal::new(job.log.clone(), task.partition(journal_topic), job.monotonic);
-    match attempt(job, plan, task, line, &journal).await {
+    let seat = Seat { job, plan, task, line, claiming };
+    match attempt(&seat, &journal).await {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             // Local state is a cache of the journal: drop it and build it again, once.
             tracing::warn!(%task, error = %error.report(), "local state is damaged, rebuilding it from the journal");
             job.stores.destroy(&job.topology.job, task)?;
-            attempt(job, plan, task, line, &journal).await
+            attempt(&seat, &journal).await
         }
         other => other,
     }
 }
 
-async fn attempt(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line, journal: &Journal) -> Result<Opened> {
+/// What an opening is about.
+#[derive(Clone, Copy)]
+struct Seat<'j> {
+    job: &'j Job,
+    plan: &'j Subtopology,
+    task: &'j TaskId,
+    line: &'j Line,
+    claiming: &'j Cell<bool>,
+}
+
+async fn attempt(seat: &Seat<'_>, journal: &Journal) -> Result<Opened> {
+    let Seat { job, plan, task, line, claiming } = *seat;
     let mut store = job.stores.open(&job.topology.job, task)?;
     let (first, end) = journal.range().await?;
     let mut point = store.commit_point()?.cloned();
@@ -67,6 +89,7 @@ async fn attempt(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line, jour
     } else if let Some(point) = &point {
         previous = claim_at(journal, point.generation, first, end).await?;
     }
+    let previous_owner = previous.as_ref().map(|claim| claim.owner.clone());
     let internal = plan.sinks.iter().filter(|sink| sink.internal).map(|sink| sink.name.clone());
     let opening = Opening {
         nonce: nonce(&*job.entropy)?,
@@ -83,10 +106,13 @@ async fn attempt(job: &Job, plan: &Subtopology, task: &TaskId, line: &Line, jour
     let opener = Opener {
         job,
         line,
+        claiming,
         journal,
         coordinator,
         store,
         end,
+        previous_owner,
+        waiting_since: None,
         backoff: Backoff::new(job.config.backoff_first, job.config.backoff_max),
         lease_from: Duration::ZERO,
         link: None,
@@ -110,11 +136,16 @@ async fn claim_at(journal: &Journal, generation: Generation, first: Offset, end:
 struct Opener<'j> {
     job: &'j Job,
     line: &'j Line,
+    claiming: &'j Cell<bool>,
     journal: &'j Journal,
     coordinator: Coordinator,
     store: Box<dyn StateStore>,
-    /// The journal's end when the opening began.
+    /// The journal's end when the opening began, or when it was looked at last.
     end: Offset,
+    /// Whose Claim the store's point hangs from.
+    previous_owner: Option<Owner>,
+    /// Since when the old owner is waited for.
+    waiting_since: Option<Duration>,
     backoff: Backoff,
     lease_from: Duration,
     /// The connection of the last acknowledgement.
@@ -158,13 +189,38 @@ impl Opener<'_> {
     async fn read(&mut self, from: Offset, through: Option<Offset>) -> Result<Event> {
         // Behind the end there is nothing to read; whether that is right is judged by the Claim's acknowledgement.
         if through.is_none() && from >= self.end {
-            return Ok(Event::Read { records: vec![], at_end: true });
+            if !self.is_to_be_handed_over() {
+                return Ok(Event::Read { records: vec![], at_end: true });
+            }
+            sleep(HAND_OVER_LOOK).await;
+            self.end = self.end.max(self.journal.range().await?.1);
+            if from >= self.end {
+                return Ok(Event::Read { records: vec![], at_end: false });
+            }
         }
         let records = self.journal.read(from, true).await?;
         let next = records.last().map_or(from, |last| last.offset.next());
         let progress = RestoreProgress { at: next.get(), end: self.end.get().max(next.get()) };
         self.line.update(|status| status.restore = progress);
-        Ok(Event::Read { records, at_end: next >= self.end })
+        // The end is judged by the next call, when these are folded.
+        Ok(Event::Read { records, at_end: false })
+    }
+
+    /// Whether somebody who is alive owns the task and has not released it yet. He is about to: this process would not
+    /// open the task if its members were not his. So there is no fencing and no waiting for leases in an orderly move; if he
+    /// takes too long, or is gone, the Claim settles it.
+    fn is_to_be_handed_over(&mut self) -> bool {
+        let fold = self.coordinator.fold();
+        let owner = fold.claim().map(|claim| &claim.owner).or(self.previous_owner.as_ref());
+        if fold.generation().is_none()
+            || fold.released()
+            || !owner.is_some_and(|o| self.job.membership.is_other_member(o))
+        {
+            return false;
+        }
+        let now = self.job.monotonic.now();
+        let since = *self.waiting_since.get_or_insert(now);
+        now.saturating_sub(since) < self.job.config.drain_time_max
     }
 
     async fn append(&mut self, record: &[u8], resend: bool) -> Result<Event> {
@@ -172,6 +228,7 @@ impl Opener<'_> {
             self.line.count(|counters| counters.append_retries += 1);
             self.backoff.wait(&*self.job.entropy).await;
         }
+        self.claiming.set(true);
         match self.journal.append(None, record).await {
             Ok(appended) => {
                 self.lease_from = appended.sent_at;

@@ -223,11 +223,11 @@ impl Publishing {
     }
 
     async fn barrier(&self, broker: &Arc<str>) -> Result<()> {
-        let Some(queue) = self.job.barriers.get(broker) else {
+        let Some(queue) = self.job.barriers.at(broker) else {
             return Err(Error::retry(format!("no barrier queue yet: broker={broker}")));
         };
         let ticket = self.publisher.borrow().ticket();
-        let link = barrier(&*self.job.log, queue).await?;
+        let link = barrier(&*self.job.log, &queue).await?;
         self.publisher.borrow_mut().send_acknowledged(&link_id(&link), ticket);
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::job::Job;
 use crate::output::Output;
 use crate::stage::Counters;
 use crate::state::TaskState;
+use crate::status::Line;
 use crate::topology::{SourcePlan, StartPolicy, Subtopology};
 use onceflow_log::Log;
 use onceflow_storage::Overlay;
@@ -25,8 +26,8 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 /// Makes the task and starts its readers.
-pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, opened: Opened) -> Result<(Task, Readers)> {
-    let TaskSeat { id, plan, line, .. } = seat;
+pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, line: &Line, opened: Opened) -> Result<(Task, Readers)> {
+    let TaskSeat { id, plan, .. } = seat;
     let point = opened.coordinator.fold().point();
     let (mut offsets, channels, tails, published) = match point {
         Some(point) => (point.offsets, point.channels, point.tails, point.published_through),
@@ -158,8 +159,8 @@ async fn check_committed(job: &Job, partition: &Partition, committed: Offset) ->
     if job.log.offsets(partition).await?.next >= committed {
         return Ok(committed);
     }
-    if let Some(queue) = job.barriers.get(&partition.broker) {
-        barrier(&*job.log, queue).await?;
+    if let Some(queue) = job.barriers.at(&partition.broker) {
+        barrier(&*job.log, &queue).await?;
     }
     let end = job.log.offsets(partition).await?.next;
     if end >= committed {

@@ -6,10 +6,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use onceflow::log::{
-    Acked, Body, CheckBack, End, Entry, Link, Log, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch,
-    TopicSpec, Verdict,
+    Acked, Body, CheckBack, End, Entry, Link, Log, MemberId, MessageBatch, OffsetRange, Prepared, ReadLimit,
+    RecordBatch, TopicSpec, Verdict,
 };
 use onceflow::types::{Error, HalfHandle, Offset, Offsets, Partition, Result, Timestamp};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,14 +51,17 @@ impl Log for FaultyLog {
     }
 
     async fn create_topic(&self, spec: &TopicSpec) -> Result<()> {
+        self.thawed().await;
         self.inner.create_topic(spec).await
     }
 
     async fn partitions(&self, topic: &str) -> Result<Vec<Partition>> {
+        self.thawed().await;
         self.inner.partitions(topic).await
     }
 
     async fn offsets(&self, partition: &Partition) -> Result<OffsetRange> {
+        self.thawed().await;
         let place = self.place(partition);
         let range = self.inner.offsets(&place).await?;
         match self.lagging() {
@@ -71,6 +75,7 @@ impl Log for FaultyLog {
     }
 
     async fn read(&self, partition: &Partition, from: Offset, limit: ReadLimit) -> Result<RecordBatch> {
+        self.thawed().await;
         let place = self.place(partition);
         let read = async || match self.lagging() {
             Some(lag) => self.read_lagging(&lag, &place, from, limit).await,
@@ -88,6 +93,7 @@ impl Log for FaultyLog {
             Some(Fault::RequestLost | Fault::ReplyLost) => return Err(Error::retry("injected: reply lost")),
             Some(other) => panic!("not a fault of reads: {other:?}"),
         };
+        self.thawed().await;
         if batch.partition() == partition { Ok(batch) } else { Ok(relabelled(&batch, partition)) }
     }
 
@@ -146,6 +152,29 @@ impl Log for FaultyLog {
 
     async fn report_offsets(&self, group: &str, offsets: &Offsets) -> Result<()> {
         self.inner.report_offsets(group, offsets).await
+    }
+
+    async fn members(&self, group: &str, own: &MemberId) -> Result<BTreeSet<MemberId>> {
+        self.thawed().await;
+        let shared = lock(&self.group).clone();
+        let members = match shared {
+            Some(shared) => shared.look(own)?,
+            None => self.inner.members(group, own).await?,
+        };
+        self.thawed().await;
+        Ok(members)
+    }
+
+    async fn leave(&self, group: &str, own: &MemberId) -> Result<()> {
+        self.thawed().await;
+        let shared = lock(&self.group).clone();
+        match shared {
+            Some(shared) => {
+                shared.gone(own);
+                Ok(())
+            }
+            None => self.inner.leave(group, own).await,
+        }
     }
 }
 

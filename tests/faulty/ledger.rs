@@ -51,6 +51,8 @@ pub struct Ledger {
     pub delivery: Delivery,
     /// Through a topic of the job's own.
     pub repartition: bool,
+    /// Where a source begins that was never read.
+    pub start: StartPolicy,
 }
 
 /// Why a wait ended.
@@ -66,7 +68,12 @@ pub enum Settled {
 
 impl Ledger {
     pub fn new(job: &str) -> Self {
-        Ledger { job: job.to_owned(), delivery: Delivery::Transactional, repartition: false }
+        Ledger {
+            job: job.to_owned(),
+            delivery: Delivery::Transactional,
+            repartition: false,
+            start: StartPolicy::Earliest,
+        }
     }
 
     pub fn name(&self) -> Name {
@@ -97,7 +104,7 @@ impl Ledger {
     /// Entries of value 0 are left out.
     pub fn topology(&self) -> Topology {
         let builder = StreamBuilder::new(&self.job).unwrap();
-        let source = builder.source(&self.input(), Json::<Entry>::new()).name(SOURCE).start(StartPolicy::Earliest);
+        let source = builder.source(&self.input(), Json::<Entry>::new()).name(SOURCE).start(self.start);
         let keyed = source.filter(|entry| entry.value != 0).key_by(|entry| entry.key.clone());
         let together = match self.repartition {
             true => keyed.repartition("by-key").queues(1).map_values(|entry| entry),

@@ -12,6 +12,7 @@
 )]
 
 mod forward;
+pub mod group;
 mod lag;
 pub mod ledger;
 mod rule;
@@ -20,6 +21,7 @@ pub use rule::{Call, Fault, On};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use group::Group;
 use lag::Lag;
 use onceflow::log::{Link, Log, Verdict};
 use onceflow::types::{Error, Partition, Result};
@@ -29,6 +31,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Names a rule of a [`FaultyLog`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +55,8 @@ pub struct FaultyLog {
     verdicts: Mutex<Vec<(Arc<str>, Verdict)>>,
     redirects: Mutex<BTreeMap<Arc<str>, Arc<str>>>,
     lag: Mutex<Option<Arc<Lag>>>,
+    group: Mutex<Option<Arc<Group>>>,
+    frozen: watch::Sender<bool>,
     connections: AtomicU64,
     /// The next call needs a new connection.
     broken: AtomicBool,
@@ -68,6 +73,8 @@ impl FaultyLog {
             verdicts: Mutex::default(),
             redirects: Mutex::default(),
             lag: Mutex::default(),
+            group: Mutex::default(),
+            frozen: watch::Sender::new(false),
             connections: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             dead: AtomicBool::new(false),
@@ -104,6 +111,22 @@ impl FaultyLog {
     /// Reads see nothing newer than a snapshot, which is taken anew every `period` reads: the broker's dispatch lags.
     pub fn lag(&self, period: u64) {
         *lock(&self.lag) = Some(Arc::new(Lag::new(period)));
+    }
+
+    /// The process behind this log is one of a group from now on.
+    pub fn join(&self, group: Arc<Group>) {
+        *lock(&self.group) = Some(group);
+    }
+
+    /// Holds every call of the process behind this log, requests that were not sent and replies that were not seen, until
+    /// it is thawed: as if the process were paused wherever it waits.
+    pub fn freeze(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    async fn thawed(&self) {
+        let mut frozen = self.frozen.subscribe();
+        frozen.wait_for(|frozen| !frozen).await.unwrap();
     }
 
     /// Reads of `topic` are answered from another topic: the broker lost what the other one lacks.
@@ -154,6 +177,7 @@ impl FaultyLog {
         run: impl Fn() -> BoxFuture<'static, Result<T>> + Send,
         forgotten: Option<BoxFuture<'static, Result<T>>>,
     ) -> Result<T> {
+        self.thawed().await;
         if self.is_dead() {
             pause(Duration::from_millis(1)).await;
             return Err(Error::retry("the process is dead"));
@@ -173,6 +197,7 @@ impl FaultyLog {
         if !held_back {
             self.deliver_due().await;
         }
+        self.thawed().await;
         result
     }
 

@@ -31,6 +31,7 @@ impl Subject for Crashing {
             visible_within: Duration::from_secs(10),
             check_back_within: Some(self.options.check_interval * 5),
             checks_max: Some(self.options.checks_max),
+            members_within: None,
         }
     }
 

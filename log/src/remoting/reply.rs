@@ -28,6 +28,7 @@ pub struct RocketCounters {
     pub(crate) connections_opened: AtomicU64,
     pub(crate) check_backs_dropped: AtomicU64,
     pub(crate) check_backs_bad: AtomicU64,
+    pub(crate) member_looks_failed: AtomicU64,
 }
 
 macro_rules! readers {
@@ -54,7 +55,9 @@ impl RocketCounters {
         /// Check-backs dropped because too many waited; the broker asks again.
         check_backs_dropped,
         /// Check-backs without UNIQ_KEY or with impossible places, or from a broker that nobody knows; dropped.
-        check_backs_bad
+        check_backs_bad,
+        /// Looks at a group's members that a broker did not answer; what it said last counts on.
+        member_looks_failed
     );
 
     pub(crate) fn add(counter: &AtomicU64) {

@@ -123,7 +123,8 @@ fn millis(wait: Duration) -> u64 {
 fn config_of(options: &RocketOptions) -> ClientConfig {
     let mut config = ClientConfig::default();
     config.set_namesrv_addr(options.name_server.as_str().into());
-    config.set_instance_name(options.instance.as_str().into());
+    // The client's id is the host's address and this: processes of one machine are told apart.
+    config.set_instance_name(format!("{}@{}", options.instance, std::process::id()).into());
     config.set_vip_channel_enabled(false);
     config
 }

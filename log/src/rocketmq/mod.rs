@@ -3,7 +3,8 @@
 //! What it is: one handle for one producer group of one cluster. The name server, heartbeats and check-backs go through
 //! `rocketmq-client-rust`; appends, prepares, ends, reads and offsets go through connections of our own, because the
 //! client's handle makes one call at a time, hides which connection carried an answer, and skips what it cannot decode.
-//! What it is not: a consumer with a group and a rebalance. Queues are read by number and offset, always from the master.
+//! A job's processes are members of its consumer group, so that they know of each other. What it is not: a consumer that
+//! the client library gives queues to. Queues are read by number and offset, always from the master.
 //!
 //! ```no_run
 //! use onceflow_log::rocketmq::{RocketLog, RocketOptions};
@@ -30,6 +31,7 @@
 //! | `send` | appends, prepares, ends |
 //! | `pull` | reads; what they bring is decoded by `remoting`, beside this module |
 //! | `check_back` | check-backs |
+//! | `members` | who is in a consumer group |
 
 mod brokers;
 mod check_back;
@@ -38,6 +40,7 @@ mod code;
 mod connection;
 mod frame;
 mod library;
+mod members;
 mod options;
 mod pull;
 mod send;
@@ -49,7 +52,8 @@ pub use options::{Credentials, RocketOptions};
 
 use crate::remoting::Reply;
 use crate::{
-    Acked, CheckBack, End, Link, Log, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch, TopicSpec, Verdict,
+    Acked, CheckBack, End, Link, Log, MemberId, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch, TopicSpec,
+    Verdict,
 };
 use async_trait::async_trait;
 use brokers::{Brokers, Lane, Way};
@@ -57,7 +61,9 @@ use check_back::CheckBacks;
 use client::Client;
 use code::Request;
 use frame::Fields;
+use members::Members;
 use onceflow_types::{Error, HalfHandle, Offset, Offsets, Partition, Result, SystemClock, Timestamp};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use topics::Topics;
@@ -78,6 +84,7 @@ struct Shared {
     client: Client,
     brokers: Brokers,
     topics: Topics,
+    members: Members,
     keys: UniqueKeys,
     clock: SystemClock,
 }
@@ -98,6 +105,7 @@ impl RocketLog {
             keys: UniqueKeys::new()?,
             clock: SystemClock,
             topics: Topics::default(),
+            members: Members::default(),
             options,
             counters,
             client,
@@ -303,5 +311,12 @@ impl Log for RocketLog {
 
     async fn report_offsets(&self, group: &str, offsets: &Offsets) -> Result<()> {
         self.shared.report_offsets(group, offsets).await
+    }
+    async fn members(&self, group: &str, own: &MemberId) -> Result<BTreeSet<MemberId>> {
+        self.shared.members(group, own).await
+    }
+
+    async fn leave(&self, group: &str, own: &MemberId) -> Result<()> {
+        self.shared.leave(group, own).await
     }
 }

@@ -46,6 +46,9 @@ pub struct RocketOptions {
     /// Most one message, or one batch, may be, in bytes: the broker's `maxMessageSize` without a reserve for what the
     /// broker adds.
     pub message_bytes_max: usize,
+    /// How long a member of a consumer group may give no sign of life before the others do without it. Must exceed a few
+    /// times the interval at which members look, which is when they give one.
+    pub member_silence_max: Duration,
     /// Most check-backs that wait for an answer; more are dropped and counted, the broker asks again.
     pub check_backs_max: usize,
 }
@@ -66,6 +69,7 @@ impl RocketOptions {
             in_flight_bytes_max: 64 << 20,
             frame_bytes_max: 32 << 20,
             message_bytes_max: (4 << 20) - (64 << 10),
+            member_silence_max: Duration::from_secs(10),
             check_backs_max: 4096,
         }
     }
@@ -97,6 +101,7 @@ impl RocketOptions {
             ("connect_timeout", self.connect_timeout),
             ("request_timeout", self.request_timeout),
             ("keep_alive", self.keep_alive),
+            ("member_silence_max", self.member_silence_max),
         ];
         if let Some((name, _)) = waits.iter().find(|(_, wait)| wait.is_zero()) {
             return Err(Error::invalid(format!("must not be zero: {name}")));
