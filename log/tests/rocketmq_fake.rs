@@ -15,6 +15,8 @@ use std::time::Duration;
 const PULL: i64 = 11;
 const MAX_OFFSET: i64 = 30;
 const END: i64 = 37;
+const ROUTE: i64 = 105;
+const TOPIC_CONFIG: i64 = 351;
 const SEND: i64 = 310;
 
 const LIMIT: ReadLimit = ReadLimit { records_max: 10, bytes_max: 1 << 20, wait_max: Duration::ZERO };
@@ -42,6 +44,50 @@ async fn open(fake: &Fake) -> RocketLog {
 
 const SENT: &str =
     r#"{"msgId":"7F000001000027100000000000000309","queueId":"0","queueOffset":"5","transactionId":"T"}"#;
+
+#[test]
+fn a_topic_is_absent_only_when_its_brokers_say_so() {
+    runtime().block_on(async {
+        let fake = Fake::start().await;
+        let log = open(&fake).await;
+        let absent = Answer::fields(17, "{}");
+        let there = Answer { body: br#"{"readQueueNums":4,"writeQueueNums":4}"#.to_vec(), ..Answer::fields(0, "{}") };
+        // The name server has lost the broker and has it back, without its topics: it was killed or cut off.
+        fake.answer(ROUTE, absent.clone());
+        for (topic_config, kind) in
+            [(there.clone(), ErrorKind::Retry), (Answer::hang_up(), ErrorKind::Retry), (absent, ErrorKind::Invalid)]
+        {
+            fake.answer(TOPIC_CONFIG, topic_config.clone());
+            let error = log.partitions("topic").await.expect_err("no route");
+            assert_eq!(error.kind(), kind, "{topic_config:?}: {error:?}");
+            let error = log.append(&queue(), &one_message()).await.expect_err("no route");
+            assert_eq!(error.kind(), kind, "{topic_config:?}: {error:?}");
+        }
+        log.close().await;
+    });
+}
+
+#[test]
+fn a_queue_is_absent_only_when_its_broker_says_so() {
+    runtime().block_on(async {
+        let fake = Fake::start().await;
+        let log = open(&fake).await;
+        let config = |queues: u32| Answer {
+            body: format!(r#"{{"readQueueNums":{queues},"writeQueueNums":{queues}}}"#).into_bytes(),
+            ..Answer::fields(0, "{}")
+        };
+        let sixth = Partition::new("topic", "fake", 5);
+        let of_another_broker = Partition::new("topic", "other", 0);
+        for (queue, queues, kind) in
+            [(&sixth, 8, ErrorKind::Retry), (&sixth, 4, ErrorKind::Invalid), (&of_another_broker, 4, ErrorKind::Retry)]
+        {
+            fake.answer(TOPIC_CONFIG, config(queues));
+            let error = log.append(queue, &one_message()).await.expect_err("the route has four queues");
+            assert_eq!(error.kind(), kind, "{queue} of {queues}: {error:?}");
+        }
+        log.close().await;
+    });
+}
 
 #[test]
 fn malformed_send_replies_fail_their_call_only() {

@@ -39,6 +39,11 @@ impl Topics {
         known.and_then(|known| known.route.get(&partition.broker)).is_some_and(|queues| partition.queue < *queues)
     }
 
+    /// The brokers that had the topic when it was last heard of.
+    fn brokers(&self, topic: &str) -> Vec<Arc<str>> {
+        lock(&self.0).get(topic).map(|known| known.route.keys().cloned().collect()).unwrap_or_default()
+    }
+
     fn learn(&self, topic: &str, route: Option<Route>) {
         match route {
             Some(route) => lock(&self.0).insert(topic.into(), Known { route, fresh: true }),
@@ -65,9 +70,48 @@ struct TopicConfig {
 impl Shared {
     async fn route(&self, topic: &str) -> Result<Route> {
         check_topic(topic)?;
-        let route = self.client.route(topic).await?.filter(|route| !route.is_empty());
-        self.topics.learn(topic, route.clone());
-        route.ok_or_else(|| Error::invalid(format!("no such topic: topic={topic}")))
+        let Some(route) = self.client.route(topic).await?.filter(|route| !route.is_empty()) else {
+            return Err(self.absent(topic).await);
+        };
+        self.topics.learn(topic, Some(route.clone()));
+        Ok(route)
+    }
+
+    /// Why the name server knows no such topic. It forgets a broker, and the topics with it, as soon as it loses its
+    /// connection to that broker, and has forgotten all of them after its own restart. So only brokers can say that a
+    /// topic does not exist, those that are known to have had it above all.
+    async fn absent(&self, topic: &str) -> Error {
+        let away = |error: Error| error.context(format_args!("name server knows no such topic: topic={topic}"));
+        if let Err(error) = self.refresh().await {
+            return away(error);
+        }
+        let had = self.topics.brokers(topic);
+        if let Some(broker) = had.into_iter().find(|broker| !self.brokers.knows(broker)) {
+            return away(Error::retry(format!("its broker is away: broker={broker}")));
+        }
+        for (broker, _) in self.brokers.addresses() {
+            match self.queues_at(&broker, topic).await {
+                Ok(None) => {}
+                Ok(Some(_)) => return away(Error::retry(format!("but its broker does: broker={broker}"))),
+                Err(error) => return away(error),
+            }
+        }
+        self.topics.learn(topic, None);
+        Error::invalid(format!("no such topic: topic={topic}"))
+    }
+
+    /// Why the route of a topic does not show this queue; see [`absent`](Self::absent).
+    async fn absent_queue(&self, partition: &Partition) -> Error {
+        let behind =
+            |why: &str| Error::retry(format!("name server does not show the queue: {why}: partition={partition}"));
+        if !self.brokers.knows(&partition.broker) {
+            return behind("its broker is away");
+        }
+        match self.queues_at(&partition.broker, &partition.topic).await {
+            Ok(Some(queues)) if partition.queue < queues => behind("but its broker does"),
+            Ok(_) => Error::invalid(format!("no such queue: partition={partition}")),
+            Err(error) => error,
+        }
     }
 
     pub(super) async fn partitions(&self, topic: &str) -> Result<Vec<Partition>> {
@@ -94,7 +138,7 @@ impl Shared {
         };
         match asked {
             Ok(()) if self.topics.has(partition, false) => Ok(()),
-            Ok(()) => Err(Error::invalid(format!("no such queue: partition={partition}"))),
+            Ok(()) => Err(self.absent_queue(partition).await),
             // The name server is needed to learn, not to go on.
             Err(error) if error.kind() == ErrorKind::Retry && self.topics.has(partition, true) => Ok(()),
             Err(error) => Err(error),
