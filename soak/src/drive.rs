@@ -190,17 +190,21 @@ impl Run {
         let began = Instant::now();
         let mut fleet = Fleet::start(program, args.processes, watch.clone(), Dice::new(self.seed, 2))?;
         let striking = async {
-            let strikes = fleet.strike(began, &plan.processors);
+            let strikes = async {
+                fleet.strike(began, &plan.processors).await?;
+                fleet.look_until(began + self.wish().time).await
+            };
             let servers = strike_servers(&servers, began, &plan.servers, watch, Dice::new(self.seed, 3));
             let faults = network.strike(began, &plan.network, Dice::new(self.seed, 4));
-            let (strikes, servers, network_faults) = tokio::join!(strikes, servers, faults);
-            strikes.and(servers).map(|servers| Tally { network_faults, ..servers })
+            // The first of them that fails ends the run.
+            let faults = async { Ok(faults.await) };
+            let ((), servers, network_faults) = tokio::try_join!(strikes, servers, faults)?;
+            Ok(Tally { network_faults, ..servers })
         };
         let tally = tokio::select! {
             tally = striking => tally?,
             never = self.report(log, outputs, watch, began) => never,
         };
-        fleet.look_until(began + self.wish().time).await?;
         let tally = Tally { processor_kills: fleet.tally.processor_kills, pauses: fleet.tally.pauses, ..tally };
         eprintln!("soak: faults have ended: {tally:?}");
         Ok((fleet, tally))
