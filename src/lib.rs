@@ -73,6 +73,11 @@ pub mod fuzzing;
 mod job;
 mod membership;
 pub mod output;
+#[cfg(not(feature = "planted"))]
+mod planted;
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+pub mod planted;
 mod processor;
 pub mod record;
 mod runtime;

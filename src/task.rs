@@ -25,6 +25,7 @@ mod tails;
 
 use crate::job::Job;
 use crate::output::Output;
+use crate::planted::{self, Bug};
 use crate::stage::{Context, Counters, Stage};
 use crate::state::TaskState;
 use crate::status::{Line, Standing};
@@ -236,7 +237,9 @@ impl Task {
         if self.epoch_has_progress() {
             self.commit_epoch().await?;
         }
-        self.publish_everything().await;
+        if !planted::is(Bug::ReleasesUnpublished) {
+            self.publish_everything().await;
+        }
         self.release().await?;
         self.line.update(|status| status.state = Standing::Released);
         Ok(())

@@ -3,6 +3,7 @@
 
 use crate::dice::Dice;
 use crate::fault::Fault;
+use crate::plant::Plant;
 use crate::world::Net;
 use onceflow::storage::{Cursor, Delta, KeyRange, Order, ReadStore, StateStore, StoreFactory};
 use onceflow::types::{CommitPoint, Error, Name, Result, TaskId};
@@ -145,10 +146,13 @@ impl SimStore {
 impl ReadStore for SimStore {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.check()?;
+        value.clear();
         if self.disk.fails(Fault::DiskRead) {
+            if self.disk.net.has(Plant::UnreadableIsAbsent) {
+                return Ok(false);
+            }
             return Err(Error::corrupt("an entry cannot be read"));
         }
-        value.clear();
         let found = self.image.entries.get(key);
         value.extend_from_slice(found.map(Vec::as_slice).unwrap_or_default());
         Ok(found.is_some())
@@ -156,12 +160,18 @@ impl ReadStore for SimStore {
 
     fn scan<'s>(&'s self, range: KeyRange<'_>, order: Order) -> Result<Box<dyn Cursor + 's>> {
         self.check()?;
-        if self.disk.fails(Fault::DiskRead) {
+        let ends = self.disk.fails(Fault::DiskRead);
+        if ends && !self.disk.net.has(Plant::ScanEndsEarly) {
             return Err(Error::corrupt("a scan cannot start"));
         }
         let inside = |key: &[u8]| range.contains(key);
-        let entries: Vec<(&[u8], &[u8])> =
-            self.image.entries.iter().map(|(key, value)| (&**key, &**value)).filter(|(key, _)| inside(key)).collect();
+        let entries: Vec<(&[u8], &[u8])> = self
+            .image
+            .entries
+            .iter()
+            .map(|(key, value)| (&**key, &**value))
+            .filter(|(key, _)| inside(key) && !ends)
+            .collect();
         Ok(Box::new(SimCursor { entries, order }))
     }
 }
@@ -194,7 +204,15 @@ impl StateStore for SimStore {
         onceflow::storage::check_next_point(self.image.point.as_ref(), point)?;
         delta.check()?;
         let image = Image { entries: Arc::new(self.changed(delta)), point: Some(point.clone()) };
+        if self.disk.net.has(Plant::TwoWrites) {
+            self.keep(Image { entries: self.image.entries.clone(), ..image.clone() });
+        }
         if self.disk.fails(Fault::DiskError) {
+            if self.disk.net.has(Plant::WriteErrorIgnored) {
+                self.image = Image { entries: self.image.entries.clone(), point: image.point };
+                self.keep(self.image.clone());
+                return Ok(());
+            }
             self.failed = true;
             if self.disk.net.lock().dice.happens(500) {
                 self.keep(image);

@@ -20,6 +20,7 @@
 //! | `disk` | stores that forget their last commits, fail or vanish |
 //! | `process` | a process that can be killed and paused at any step |
 //! | `fault` | kinds of faults, their rates and counts |
+//! | `plant` | wrong engines, logs and stores, to be found |
 //! | `workload` | jobs with a known answer |
 //! | `journal`, `check` | what the brokers hold, and what is wrong with it |
 //! | `run` | one run: faults, then none, then the checks |
@@ -34,6 +35,7 @@ mod fault;
 mod journal;
 mod log;
 mod message;
+mod plant;
 mod process;
 mod run;
 mod trip;
@@ -43,5 +45,6 @@ mod world;
 pub use check::Violation;
 pub use dice::Dice;
 pub use fault::{Counts, Fault};
+pub use plant::{Plant, Search};
 pub use run::{Report, Wish, run};
 pub use workload::Workload;

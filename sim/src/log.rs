@@ -3,6 +3,7 @@
 use crate::broker::{Broker, Check, Half, Reading, Stored};
 use crate::fault::Fault;
 use crate::message::{Fields, fields_of};
+use crate::plant::Plant;
 use crate::trip::Trip;
 use crate::world::{ClientId, Net, World};
 use async_trait::async_trait;
@@ -102,8 +103,13 @@ impl SimLog {
         let open = self.net.lock().is_open(self.client, broker, connection);
         match (open && trip.answered, trip.weak) {
             (false, _) => Err(Error::retry(format!("connection lost: broker={broker}"))),
-            (true, true) => Err(Error::retry(format!("weak status: broker={broker}"))),
-            (true, false) => result.map(|result| (result, Link::new(broker.clone(), connection))),
+            (true, true) if !self.net.has(Plant::WeakStatusIsOk) => {
+                Err(Error::retry(format!("weak status: broker={broker}")))
+            }
+            (true, _) => {
+                let connection = if self.net.has(Plant::OneConnection) { 1 } else { connection };
+                result.map(|result| (result, Link::new(broker.clone(), connection)))
+            }
         }
     }
 
@@ -112,6 +118,9 @@ impl SimLog {
         world.counts.calls += 1;
         let connection = match over {
             None => world.connection(self.client, broker)?,
+            Some(_) if matches!(world.plant, Some(Plant::AnyConnection | Plant::OneConnection)) => {
+                world.connection(self.client, broker)?
+            }
             Some(connection) => world.has_connection(self.client, broker, connection).then_some(connection)?,
         };
         let cut = world.cut.contains(&(self.client, broker.clone()));
@@ -298,7 +307,9 @@ impl Log for SimLog {
     }
 
     fn is_open(&self, link: &Link) -> bool {
-        self.net.lock().has_connection(self.client, &link.broker, link.connection)
+        let world = self.net.lock();
+        let any = matches!(world.plant, Some(Plant::AnyConnection | Plant::OneConnection));
+        any || world.has_connection(self.client, &link.broker, link.connection)
     }
 
     async fn prepare(&self, target: &Partition, batch: &MessageBatch) -> Result<Prepared> {
@@ -339,7 +350,11 @@ impl Log for SimLog {
             broker.end_half(first, end == End::Commit, dice, lag);
             Ok(())
         };
-        self.request(Way::to(&handle.target.broker), Kind::Change, change).await.map(|((), link)| link)
+        let ended = self.request(Way::to(&handle.target.broker), Kind::Change, change).await;
+        if ended.is_err() && self.net.has(Plant::UnansweredEndIsDone) {
+            return Ok(Link::new(handle.target.broker.clone(), u64::MAX));
+        }
+        ended.map(|((), link)| link)
     }
 
     async fn next_check_back(&self) -> Result<CheckBack> {
@@ -359,7 +374,8 @@ impl Log for SimLog {
     }
 
     async fn answer_check_back(&self, check: &CheckBack, verdict: Verdict) -> Result<()> {
-        if verdict == Verdict::Unknown {
+        let commits = self.net.has(Plant::CheckBackCommits);
+        if verdict == Verdict::Unknown && !commits {
             return Ok(());
         }
         let handle = HalfHandle {
@@ -368,7 +384,7 @@ impl Log for SimLog {
             half_queue_offset: check.ticket.half_queue_offset,
             unique_key: check.unique_key.clone(),
         };
-        self.end(&handle, End::Rollback).await.map(drop)
+        self.end(&handle, if commits { End::Commit } else { End::Rollback }).await.map(drop)
     }
 
     async fn report_offsets(&self, _group: &str, _offsets: &Offsets) -> Result<()> {

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
                         return;
                     }
                     let faults = args.faults.clone().unwrap_or_else(|| Fault::ALL.to_vec());
-                    let _ = sender.send(run(&Wish { seed, workload: args.workload, faults }));
+                    let _ = sender.send(run(&Wish { seed, workload: args.workload, faults, plant: None }));
                 }
             });
         }

@@ -3,6 +3,7 @@
 use crate::dice::{Dice, DiceEntropy};
 use crate::disk::Disk;
 use crate::log::SimLog;
+use crate::plant::Plant;
 use crate::world::{ClientId, Net, SimClock};
 use futures_util::future::try_join_all;
 use onceflow::types::Result;
@@ -98,7 +99,7 @@ async fn live(
         let builder = Runtime::builder(topology, Arc::new(log), Arc::new(disk.clone()))
             .config(program.config.clone())
             .clock(Arc::new(SimClock(net.clone())))
-            .entropy(Arc::new(DiceEntropy::new(dice.fork())))
+            .entropy(Arc::new(DiceEntropy::new(if net.has(Plant::SameNonce) { Dice::new(1) } else { dice.fork() })))
             .on_this_thread();
         let mut drained = drained.clone();
         async move {

@@ -4,6 +4,7 @@ use crate::check::{self, Found, Violation};
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::fault::{Counts, Fault, Rates};
+use crate::plant::Plant;
 use crate::process::{Process, Program};
 use crate::workload::{Expected, INPUT, Jobs, Workload};
 use crate::world::{ClientId, Net};
@@ -33,12 +34,14 @@ pub struct Wish {
     pub workload: Option<Workload>,
     /// The kinds of faults that may be in the mix.
     pub faults: Vec<Fault>,
+    /// What is wrong on purpose.
+    pub plant: Option<Plant>,
 }
 
 impl Wish {
     /// A seed with all kinds of faults and any workload.
     pub fn new(seed: u64) -> Self {
-        Wish { seed, workload: None, faults: Fault::ALL.to_vec() }
+        Wish { seed, workload: None, faults: Fault::ALL.to_vec(), plant: None }
     }
 }
 
@@ -142,6 +145,7 @@ fn config(dice: &mut Dice) -> Config {
 /// # Panics
 /// When tokio cannot make a runtime.
 pub fn run(wish: &Wish) -> Report {
+    Plant::begin(wish.plant);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a current-thread runtime needs nothing from the system");
     LocalSet::new().block_on(&runtime, async {
@@ -180,6 +184,7 @@ impl Sim {
         let setting = Setting::draw(wish, &mut dice);
         let names = ["broker-a", "broker-b"];
         let net = Net::new(names.get(..setting.brokers).unwrap_or(&names), dice.fork());
+        net.lock().plant = wish.plant;
         let slot = |machine| Slot {
             disk: Disk::new(machine, &net),
             process: None,

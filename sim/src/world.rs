@@ -3,6 +3,7 @@
 use crate::broker::{Broker, Check};
 use crate::dice::Dice;
 use crate::fault::{Counts, Rates};
+use crate::plant::Plant;
 use onceflow::types::{Clock, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -27,6 +28,7 @@ pub(crate) struct World {
     pub(crate) rates: Rates,
     pub(crate) counts: Counts,
     pub(crate) trace: Trace,
+    pub(crate) plant: Option<Plant>,
     /// Processes that cannot reach a broker, and the brokers that they cannot reach.
     pub(crate) cut: BTreeSet<(ClientId, Arc<str>)>,
     /// The present connection of each process to each broker.
@@ -93,6 +95,7 @@ impl Net {
             rates: Rates::default(),
             counts: Counts::default(),
             trace: Trace::default(),
+            plant: None,
             cut: BTreeSet::new(),
             connections: BTreeMap::new(),
             connections_made: 0,
@@ -102,6 +105,10 @@ impl Net {
             started: Instant::now(),
         };
         Net { world: Arc::new(Mutex::new(world)), wake: Arc::new(Notify::new()) }
+    }
+
+    pub(crate) fn has(&self, plant: Plant) -> bool {
+        self.lock().plant == Some(plant)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, World> {

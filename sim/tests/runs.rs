@@ -40,7 +40,7 @@ fn every_kind_of_fault_happens() {
 /// Runs seeds of a mix that once broke a rule of the protocol.
 fn mix(workload: Workload, faults: &[Fault], seeds: u64) {
     for seed in 0..seeds {
-        let wish = Wish { seed, workload: Some(workload), faults: faults.to_vec() };
+        let wish = Wish { seed, workload: Some(workload), faults: faults.to_vec(), plant: None };
         let violations = run(&wish).violations;
         assert!(violations.is_empty(), "seed {seed}: {violations:?}");
     }

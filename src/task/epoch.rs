@@ -4,6 +4,7 @@ use super::publish::link_id;
 use super::seal::{Prepared, SealedOutput, Sealing};
 use super::{OpenEpoch, Task};
 use crate::edge::Backoff;
+use crate::planted::{self, Bug};
 use crate::stage::Context;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use onceflow_log::{End, Link};
@@ -54,20 +55,31 @@ impl Task {
     fn seal(&mut self) -> Result<(Sealed, Vec<Prepared>)> {
         let now = self.job.clock.now();
         let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index);
-        self.stage.seal(&mut cx)?;
-        self.intake.seal(&mut self.state);
+        if !planted::is(Bug::CacheNotSealed) {
+            self.stage.seal(&mut cx)?;
+        }
+        if !planted::is(Bug::PositionsNotKept) {
+            self.intake.seal(&mut self.state);
+        }
         let (epoch, generation) = {
             let coordinator = self.coordinator.borrow();
             (coordinator.epoch().next(), coordinator.fold().generation())
         };
         let generation = generation.ok_or_else(|| Error::bug("an epoch without a generation"))?;
-        let published_through = self.publishing.publisher.borrow().published_through();
+        let mut published_through = self.publishing.publisher.borrow().published_through();
+        if planted::is(Bug::PublishedWhenDecided) {
+            published_through = self.coordinator.borrow().epoch();
+        }
         self.channels.published(published_through);
         let sealed_output = self.seal_output(epoch, generation)?;
         let mut changes = Vec::with_capacity(self.state.overlay().delta().bytes());
         self.state.overlay().delta().encode(&mut changes);
         let sealed = Sealed {
-            offsets: self.offsets.clone(),
+            offsets: if planted::is(Bug::OffsetsOneEpochBehind) && !self.reported.borrow().is_empty() {
+                self.reported.borrow().clone()
+            } else {
+                self.offsets.clone()
+            },
             watermarks: BTreeMap::new(),
             clock: now,
             channels: self.channels.seal(epoch),
@@ -142,6 +154,11 @@ impl Task {
         if listed.is_err() {
             self.roll_back(&stored.take()).await;
         }
+        if planted::is(Bug::EndsBeforeDecided) {
+            for handle in stored.borrow().clone() {
+                let _ = self.job.log.end(&handle, End::Commit).await;
+            }
+        }
         listed
     }
 
@@ -206,6 +223,9 @@ impl Task {
             }
             Err(error) if error.kind() == ErrorKind::Retry => {
                 tracing::debug!(task = %self.id, error = %error.report(), "journal append not acknowledged");
+                if planted::is(Bug::UnansweredAppendIsDone) {
+                    return Ok(Event::Acknowledged(self.coordinator.borrow().cursor()));
+                }
                 if over.is_some_and(|link| !self.publishing.journal.is_open(link)) {
                     // Another life of the broker may have begun, without what was read in this one: read it again.
                     return Err(error.context("the connection of the claim is gone"));

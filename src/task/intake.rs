@@ -2,6 +2,7 @@
 
 use super::reader::Pulled;
 use crate::job::Job;
+use crate::planted::{self, Bug};
 use crate::stage::{Context, SourceBatch, SourceRecord, Stage};
 use crate::state::{TableId, TaskState};
 use crate::status::{Line, ProtocolCounters};
@@ -138,7 +139,12 @@ impl Intake {
             body: record.body_shared(),
             properties: record.properties_shared(),
         };
-        match self.dedup.accept(&key, identity.sequence, identity.floor, kept, record.stored(), &mut self.turn)? {
+        if planted::is(Bug::NoDedup) {
+            self.turn.push(kept);
+            return Ok(());
+        }
+        let floor = if planted::is(Bug::MaximumOnly) { identity.sequence } else { identity.floor };
+        match self.dedup.accept(&key, identity.sequence, floor, kept, record.stored(), &mut self.turn)? {
             Accepted::New | Accepted::Duplicate | Accepted::Held => Ok(()),
             Accepted::Full(_) => Err(Error::retry(format!(
                 "too many messages are held back while one before them is missing: partition={partition} channel={key:?} \

@@ -12,6 +12,7 @@ use super::{OpenEpoch, Task, TaskSeat};
 use crate::config::SourceLoss;
 use crate::job::Job;
 use crate::output::Output;
+use crate::planted::{self, Bug};
 use crate::stage::Counters;
 use crate::state::TaskState;
 use crate::status::Line;
@@ -30,6 +31,9 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, line: &Line, opened: 
     let TaskSeat { id, plan, .. } = seat;
     let point = opened.coordinator.fold().point();
     let (mut offsets, channels, tails, published) = match point {
+        Some(point) if planted::is(Bug::SequencesStartAgain) => {
+            (point.offsets, std::collections::BTreeMap::new(), point.tails, point.published_through)
+        }
         Some(point) => (point.offsets, point.channels, point.tails, point.published_through),
         None => (Offsets::default(), std::collections::BTreeMap::new(), Offsets::default(), Epoch::ZERO),
     };
@@ -59,7 +63,8 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, line: &Line, opened: 
     job.views.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), view);
     let channels = Channels::recovered(channels, &opened.plans);
     let tails = Tails::recovered(tails, opened.plans.last().map(|plan| plan.epoch));
-    publisher.take_over(opened.plans, opened.claimed_at, opened.wait);
+    let plans = if planted::is(Bug::ForgetsUnpublished) { vec![] } else { opened.plans };
+    publisher.take_over(plans, opened.claimed_at, opened.wait);
     line.update(|status| {
         status.generation = Some(opened.generation);
         status.epoch = opened.coordinator.epoch();
