@@ -23,17 +23,20 @@
 //! | `plant` | wrong engines, logs and stores, to be found |
 //! | `workload` | jobs with a known answer |
 //! | `journal`, `check` | what the brokers hold, and what is wrong with it |
+//! | `cut`, `matrix` | crashes at named steps of the protocol |
 //! | `run` | one run: faults, then none, then the checks |
 
 mod broker;
 mod check;
 #[cfg(test)]
 mod contract;
+mod cut;
 mod dice;
 mod disk;
 mod fault;
 mod journal;
 mod log;
+mod matrix;
 mod message;
 mod plant;
 mod process;
@@ -43,8 +46,10 @@ mod workload;
 mod world;
 
 pub use check::Violation;
+pub use cut::{Cut, Moment, Step, Victim};
 pub use dice::Dice;
 pub use fault::{Counts, Fault};
+pub use matrix::{Outcome, Stores, crash};
 pub use plant::{Plant, Search};
 pub use run::{Report, Wish, run};
 pub use workload::Workload;

@@ -1,11 +1,13 @@
 //! A process of a job: it can be killed between any two of its steps, and stand still for a while.
 
+use crate::cut::{CutLog, CutStores, Cuts};
 use crate::dice::{Dice, DiceEntropy};
-use crate::disk::Disk;
 use crate::log::SimLog;
 use crate::plant::Plant;
 use crate::world::{ClientId, Net, SimClock};
 use futures_util::future::try_join_all;
+use onceflow::log::Log;
+use onceflow::storage::StoreFactory;
 use onceflow::types::Result;
 use onceflow::{Config, Runtime, Topology, topics};
 use std::cell::{Cell, RefCell};
@@ -21,6 +23,9 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 pub(crate) struct Program {
     pub(crate) topologies: Vec<Topology>,
     pub(crate) config: Config,
+    pub(crate) stores: Arc<dyn StoreFactory>,
+    /// Crashes at named steps, if there are to be any.
+    pub(crate) cuts: Option<Cuts>,
 }
 
 /// A running process.
@@ -31,15 +36,15 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a process on a machine with this disk.
-    pub(crate) fn start(net: &Net, disk: &Disk, client: ClientId, program: Program, dice: &mut Dice) -> Process {
+    /// Starts a process.
+    pub(crate) fn start(net: &Net, client: ClientId, program: Program, dice: &mut Dice) -> Process {
         let (drain, drained) = watch::channel(false);
-        let (net, disk, entropy) = (net.clone(), disk.clone(), dice.fork());
+        let (net, entropy) = (net.clone(), dice.fork());
         let inside = LocalSet::new();
         let result = Rc::new(RefCell::new(None));
         let kept = result.clone();
         inside.spawn_local(async move {
-            let outcome = live(net, disk, client, program, entropy, drained).await;
+            let outcome = live(net, client, program, entropy, drained).await;
             *kept.borrow_mut() = Some(outcome);
         });
         let gate = Rc::new(Gate::default());
@@ -88,16 +93,22 @@ impl Process {
 /// The process's program.
 async fn live(
     net: Net,
-    disk: Disk,
     client: ClientId,
     program: Program,
     mut dice: Dice,
     drained: watch::Receiver<bool>,
 ) -> Result<()> {
-    let jobs = program.topologies.into_iter().map(|topology| {
-        let log = SimLog::open(&net, client, &topics::producer_group(&topology.job));
-        let builder = Runtime::builder(topology, Arc::new(log), Arc::new(disk.clone()))
-            .config(program.config.clone())
+    let Program { topologies, config, mut stores, cuts } = program;
+    if let Some(cuts) = &cuts {
+        stores = Arc::new(CutStores::new(stores, cuts.clone()));
+    }
+    let jobs = topologies.into_iter().map(|topology| {
+        let mut log: Arc<dyn Log> = Arc::new(SimLog::open(&net, client, &topics::producer_group(&topology.job)));
+        if let Some(cuts) = &cuts {
+            log = Arc::new(CutLog::new(log, cuts.clone()));
+        }
+        let builder = Runtime::builder(topology, log, stores.clone())
+            .config(config.clone())
             .clock(Arc::new(SimClock(net.clone())))
             .entropy(Arc::new(DiceEntropy::new(if net.has(Plant::SameNonce) { Dice::new(1) } else { dice.fork() })))
             .on_this_thread();

@@ -10,7 +10,7 @@ use crate::workload::{Expected, INPUT, Jobs, Workload};
 use crate::world::{ClientId, Net};
 use onceflow::Config;
 use onceflow::topology::Delivery;
-use onceflow::types::{ErrorKind, Partition, Result};
+use onceflow::types::{Error, ErrorKind, Partition, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub(crate) struct Setting {
     machines: u32,
     records: u64,
     fault_time: Duration,
-    config: Config,
+    pub(crate) config: Config,
 }
 
 impl Setting {
@@ -92,7 +92,12 @@ impl Setting {
         // A third of the retention, which is longer than any process stands still.
         let snapshots = dice.happens(200);
         Setting {
-            jobs: Jobs { workload, delivery: delivery(dice), first_delivery: delivery(dice), wide: dice.happens(60) },
+            jobs: Jobs {
+                workload,
+                delivery: delivery(dice),
+                first_delivery: delivery(dice),
+                wide_per_mille: if dice.happens(60) { 300 } else { 0 },
+            },
             rates,
             expected: RefCell::default(),
             brokers: if dice.happens(300) { 2 } else { 1 },
@@ -104,6 +109,21 @@ impl Setting {
                 snapshot_time: if snapshots { dice.millis(9_000, 15_000) } else { NEVER },
                 ..config(dice)
             },
+        }
+    }
+
+    /// One that nothing is drawn for.
+    pub(crate) fn fixed(jobs: Jobs, rates: Rates, config: Config) -> Setting {
+        Setting {
+            jobs,
+            rates,
+            expected: RefCell::default(),
+            brokers: 1,
+            queues: 1,
+            machines: 1,
+            records: 0,
+            fault_time: Duration::ZERO,
+            config,
         }
     }
 
@@ -448,22 +468,30 @@ impl Sim {
             let ended = process.ended().await;
             self.violations.extend(wrong_end(ended));
         }
-        let program = self.program();
-        let Some(slot) = self.slots.get_mut(at) else { return };
-        if slot.process.is_none() && slot.restart_at <= now {
-            self.clients += 1;
-            slot.client = ClientId(self.clients);
-            match program {
-                Ok(program) => {
-                    slot.process = Some(Process::start(&self.net, &slot.disk, slot.client, program, &mut self.dice));
-                }
-                Err(error) => self.violations.push(Violation::Stopped(error.report())),
-            }
+        if self.slots.get(at).is_some_and(|slot| slot.process.is_none() && slot.restart_at <= now) {
+            self.start(at);
         }
     }
 
-    fn program(&self) -> Result<Program> {
-        Ok(Program { topologies: self.setting.jobs.topologies()?, config: self.setting.config.clone() })
+    fn start(&mut self, at: usize) {
+        let program = self.program(at);
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        self.clients += 1;
+        slot.client = ClientId(self.clients);
+        match program {
+            Ok(program) => slot.process = Some(Process::start(&self.net, slot.client, program, &mut self.dice)),
+            Err(error) => self.violations.push(Violation::Stopped(error.report())),
+        }
+    }
+
+    fn program(&self, at: usize) -> Result<Program> {
+        let slot = self.slots.get(at).ok_or_else(|| Error::bug("no such machine"))?;
+        Ok(Program {
+            topologies: self.setting.jobs.topologies()?,
+            config: self.setting.config.clone(),
+            stores: Arc::new(slot.disk.clone()),
+            cuts: None,
+        })
     }
 
     /// No more faults; brokers, connections and paused processes come back. One machine is left: which process owns what

@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// Accounts, or keys, that the records of a run are about.
 const KEYS: u64 = 5;
 /// The bytes that a wide record adds to its key's state: enough of them do not fit into one journal record.
-const WIDE_BYTES: usize = 40 << 10;
+const WIDE_BYTES: usize = 72 << 10;
 
 /// A workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,8 +91,8 @@ pub(crate) struct Jobs {
     pub(crate) delivery: Delivery,
     /// How the first job of a chain writes.
     pub(crate) first_delivery: Delivery,
-    /// Whether records are wide.
-    pub(crate) wide: bool,
+    /// How many of a thousand records are wide.
+    pub(crate) wide_per_mille: u32,
 }
 
 pub(crate) const INPUT: &str = "in";
@@ -170,8 +170,7 @@ impl Jobs {
         let mut key = || format!("{partition}/{}", dice.below(KEYS));
         let (from, to) = (key(), key());
         let amount = i64::try_from(dice.within(1, 100)).unwrap_or(1);
-        let wide = if self.wide { dice.happens(300) } else { false };
-        let padding = if wide { noise(dice) } else { String::new() };
+        let padding = if dice.happens(self.wide_per_mille) { noise(dice) } else { String::new() };
         let record = Record { id, from, to, amount, padding };
         self.expect(&record, expected);
         serde_json::to_vec(&record).map_err(|error| error.to_string())

@@ -155,7 +155,8 @@ impl Task {
             self.roll_back(&stored.take()).await;
         }
         if planted::is(Bug::EndsBeforeDecided) {
-            for handle in stored.borrow().clone() {
+            let handles = stored.take();
+            for handle in handles {
                 let _ = self.job.log.end(&handle, End::Commit).await;
             }
         }

@@ -29,10 +29,8 @@ pub(crate) struct Wanted {
 impl Wanted {
     pub(crate) fn new(id: ItemId, item: &Item) -> Self {
         let channel = &item.channel;
-        let last = match planted::is(Bug::FirstOfBatchIsEnough) {
-            true => item.first,
-            false => item.first.plus(u64::from(item.count.saturating_sub(1))),
-        };
+        let behind = if planted::is(Bug::FirstOfBatchIsEnough) { 0 } else { item.count.saturating_sub(1) };
+        let last = item.first.plus(u64::from(behind));
         Wanted { id, target: channel.target.clone(), sink: channel.sink.clone(), last }
     }
 }

@@ -1,0 +1,234 @@
+//! The crash matrix (goal G2): a small job, crashed at named steps, must end right.
+
+use crate::check::{self, Violation};
+use crate::cut::{Cut, Cuts};
+use crate::dice::Dice;
+use crate::disk::Disk;
+use crate::fault::Rates;
+use crate::process::{Process, Program};
+use crate::run::Setting;
+use crate::workload::{INPUT, Jobs, Workload};
+use crate::world::{ClientId, Net};
+use onceflow::Config;
+use onceflow::storage::StoreFactory;
+use onceflow::topology::Delivery;
+use onceflow::types::{Partition, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep};
+
+/// Records of a run, and the time between two.
+const RECORDS: u64 = 80;
+const RECORD_TIME: Duration = Duration::from_millis(50);
+/// How soon a killed process is started again.
+const RESTART_TIME: Duration = Duration::from_millis(200);
+/// How long a run may take in all, in virtual time.
+const TIME_MAX: Duration = Duration::from_mins(3);
+const LOOK_TIME: Duration = Duration::from_millis(250);
+
+/// Where the state of a run lies.
+#[derive(Clone)]
+pub enum Stores {
+    /// On the model disk.
+    Model,
+    /// In a directory. A killed process leaves a copy of it as it was at that moment; the next one opens the copy.
+    Real {
+        /// Opens stores in a directory.
+        open: fn(&Path) -> Arc<dyn StoreFactory>,
+        /// The directory for the run.
+        root: PathBuf,
+    },
+}
+
+/// What a run of the matrix showed.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was wrong.
+    pub violations: Vec<Violation>,
+    /// Crashes that never came: the step did not happen.
+    pub missed: usize,
+}
+
+/// Runs the job with these crashes, one after the other.
+///
+/// # Panics
+/// When tokio cannot make a runtime, or a directory cannot be copied.
+pub fn crash(workload: Workload, delivery: Delivery, cuts: &[Cut], stores: &Stores) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a current-thread runtime needs nothing from the system");
+    LocalSet::new().block_on(&runtime, async {
+        sleep(Duration::from_millis(1)).await;
+        Run::new(workload, delivery, cuts, stores).run().await
+    })
+}
+
+struct Run {
+    setting: Setting,
+    net: Net,
+    cuts: Cuts,
+    dice: Dice,
+    stores: Stores,
+    disk: Disk,
+    lives: u64,
+    process: Option<Process>,
+    violations: Vec<Violation>,
+}
+
+impl Run {
+    fn new(workload: Workload, delivery: Delivery, cuts: &[Cut], stores: &Stores) -> Run {
+        let net = Net::new(&["broker-a"], Dice::new(11));
+        // Wide records need Deltas; a snapshot is due within the run.
+        let jobs = Jobs { workload, delivery, first_delivery: delivery, wide_per_mille: 700 };
+        let config = Config {
+            epoch_time: Duration::from_millis(600),
+            publish_lease: Duration::from_secs(1),
+            snapshot_time: Duration::from_millis(700),
+            backoff_max: Duration::from_secs(1),
+            ..Config::default()
+        };
+        Run {
+            setting: Setting::fixed(jobs, Rates::default(), config),
+            cuts: Cuts::new(&net, cuts),
+            dice: Dice::new(12),
+            stores: stores.clone(),
+            disk: Disk::new(0, &net),
+            net,
+            lives: 0,
+            process: None,
+            violations: vec![],
+        }
+    }
+
+    async fn run(mut self) -> Outcome {
+        let net = self.net.clone();
+        spawn_local(async move { net.pump().await });
+        for (topic, _) in self.setting.jobs.topics() {
+            self.net.lock().brokers.values_mut().for_each(|broker| broker.add_queues(&topic.into(), 1));
+        }
+        self.start();
+        for id in 0..RECORDS {
+            self.send(id);
+            self.wait(RECORD_TIME).await;
+        }
+        let until = Instant::now() + TIME_MAX;
+        self.until_right(until).await;
+        // Handed over at the end, and started once more if that was cut.
+        self.process.iter().for_each(Process::drain);
+        while self.process.as_ref().is_some_and(|process| !process.has_ended()) && Instant::now() < until {
+            self.wait(LOOK_TIME).await;
+        }
+        let violations = self.until_right(until).await;
+        self.violations.extend(violations);
+        if let Some(process) = self.process.take() {
+            process.kill().await;
+        }
+        Outcome { violations: self.violations, missed: self.cuts.left() }
+    }
+
+    /// Waits until nothing is wrong; what still is at the end.
+    async fn until_right(&mut self, until: Instant) -> Vec<Violation> {
+        loop {
+            let violations = check::check(&self.net.lock(), &self.setting).violations;
+            if violations.is_empty() || Instant::now() >= until {
+                return violations;
+            }
+            if self.process.as_ref().is_none_or(Process::has_ended) {
+                self.start();
+            }
+            self.wait(LOOK_TIME).await;
+        }
+    }
+
+    /// Lets time pass, and starts the process again when it was killed.
+    async fn wait(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            tokio::select! {
+                biased;
+                () = self.cuts.crashed.notified() => self.crashed().await,
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn crashed(&mut self) {
+        if !self.cuts.take_dead() {
+            return;
+        }
+        let Some(process) = self.process.take() else { return };
+        // What the killed process leaves is what lies there now, not what its stores write when they are dropped.
+        if let Stores::Real { root, .. } = &self.stores {
+            let left = copy_directory(&place(root, self.lives), &place(root, self.lives + 1));
+            left.expect("the directory of the run can be copied");
+        }
+        process.kill().await;
+        sleep(RESTART_TIME).await;
+        self.start();
+    }
+
+    fn start(&mut self) {
+        if self.process.take().is_some() {
+            // It ended by itself: the next one finds its directory.
+            self.lives = self.lives.saturating_sub(1);
+        }
+        self.lives += 1;
+        match self.program() {
+            Ok(program) => {
+                self.process = Some(Process::start(&self.net, ClientId(self.lives), program, &mut self.dice));
+            }
+            Err(error) => self.violations.push(Violation::Stopped(error.report())),
+        }
+    }
+
+    fn program(&self) -> Result<Program> {
+        let stores = match &self.stores {
+            Stores::Model => Arc::new(self.disk.clone()),
+            Stores::Real { open, root } => open(&place(root, self.lives)),
+        };
+        Ok(Program {
+            topologies: self.setting.jobs.topologies()?,
+            config: self.setting.config.clone(),
+            stores,
+            cuts: Some(self.cuts.clone()),
+        })
+    }
+
+    fn send(&mut self, id: u64) {
+        let partition = Partition::new(INPUT, "broker-a", 0);
+        let expected = &mut *self.setting.expected.borrow_mut();
+        let Ok(body) = self.setting.jobs.record(id, "broker-a-0", &mut self.dice, expected) else { return };
+        let mut world = self.net.lock();
+        let time = world.time();
+        if let Some(broker) = world.brokers.get_mut(&partition.broker) {
+            let stored =
+                crate::broker::Stored { born: time, at: time, properties: bytes::Bytes::new(), body: body.into() };
+            broker.append(&partition, stored, Duration::ZERO);
+            broker.acknowledge();
+        }
+    }
+}
+
+/// The directory of one life of the process.
+fn place(root: &Path, life: u64) -> PathBuf {
+    root.join(life.to_string())
+}
+
+/// Copies files as they are; what is all zeros becomes a hole.
+fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_directory(&entry.path(), &target)?;
+        } else {
+            let bytes = std::fs::read(entry.path())?;
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            std::fs::write(&target, bytes.get(..used).unwrap_or_default())?;
+            std::fs::OpenOptions::new().write(true).open(&target)?.set_len(bytes.len() as u64)?;
+        }
+    }
+    Ok(())
+}
