@@ -74,6 +74,7 @@ mod job;
 mod membership;
 pub mod output;
 #[cfg(not(feature = "planted"))]
+#[expect(unreachable_pub, reason = "public where it can be used: with the feature")]
 mod planted;
 #[cfg(feature = "planted")]
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! The model keeps the contract of `Log`, as the real ones do.
 
+use crate::clock;
 use crate::dice::Dice;
 use crate::log::SimLog;
 use crate::world::{ClientId, Net};
@@ -9,7 +10,7 @@ use onceflow_log::contract::{self, Notes, Subject};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 
 struct Model {
     net: Net,
@@ -23,7 +24,7 @@ impl Subject for Model {
             visible_within: Duration::from_secs(10),
             check_back_within: Some(Duration::from_secs(15)),
             checks_max: Some(15),
-            members_within: None,
+            members_within: Some(Duration::from_secs(15)),
         }
     }
 
@@ -43,8 +44,7 @@ impl Subject for Model {
 
 #[test]
 fn the_model_broker_keeps_the_contract() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    LocalSet::new().block_on(&runtime, async {
+    clock::run(async {
         let model = Model { net: Net::new(&["broker-a", "broker-b"], Dice::new(5)), clients: AtomicU64::new(1) };
         let net = model.net.clone();
         spawn_local(async move { net.pump().await });

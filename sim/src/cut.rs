@@ -3,12 +3,13 @@
 use crate::world::Net;
 use async_trait::async_trait;
 use onceflow::log::{
-    Acked, CheckBack, End, Link, Log, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch, TopicSpec, Verdict,
+    Acked, CheckBack, End, Link, Log, MemberId, MessageBatch, OffsetRange, Prepared, ReadLimit, RecordBatch, TopicSpec,
+    Verdict,
 };
 use onceflow::storage::{Cursor, Delta, KeyRange, Order, ReadStore, StateStore, StoreFactory};
 use onceflow::txn::{Decoded, JournalRecord, decode};
 use onceflow::types::{CommitPoint, Error, HalfHandle, Name, Offset, Offsets, Partition, Result, TaskId, Timestamp};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -290,6 +291,14 @@ impl Log for CutLog {
 
     async fn answer_check_back(&self, check: &CheckBack, verdict: Verdict) -> Result<()> {
         self.inner.answer_check_back(check, verdict).await
+    }
+
+    async fn members(&self, group: &str, own: &MemberId) -> Result<BTreeSet<MemberId>> {
+        self.inner.members(group, own).await
+    }
+
+    async fn leave(&self, group: &str, own: &MemberId) -> Result<()> {
+        self.inner.leave(group, own).await
     }
 
     async fn report_offsets(&self, group: &str, offsets: &Offsets) -> Result<()> {

@@ -13,6 +13,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | `clock` | virtual time |
 //! | `dice` | random numbers from a seed |
 //! | `broker`, `message` | a model of a broker: commit log, queues, halves, check-backs, crashes |
 //! | `world` | brokers, requests under way, connections, the trace |
@@ -28,6 +29,7 @@
 
 mod broker;
 mod check;
+mod clock;
 #[cfg(test)]
 mod contract;
 mod cut;

@@ -8,11 +8,11 @@ use crate::trip::Trip;
 use crate::world::{ClientId, Net, World};
 use async_trait::async_trait;
 use onceflow::log::{
-    Acked, CheckBack, End, Link, Log, MessageBatch, OffsetRange, Prepared, Queues, ReadLimit, RecordBatch, Ticket,
-    TopicSpec, Verdict,
+    Acked, CheckBack, End, Link, Log, MemberId, MessageBatch, OffsetRange, Prepared, Queues, ReadLimit, RecordBatch,
+    Ticket, TopicSpec, Verdict,
 };
 use onceflow::types::{Error, HalfHandle, Offset, Offsets, Partition, Result, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -385,6 +385,19 @@ impl Log for SimLog {
             unique_key: check.unique_key.clone(),
         };
         self.end(&handle, if commits { End::Commit } else { End::Rollback }).await.map(drop)
+    }
+
+    async fn members(&self, group: &str, own: &MemberId) -> Result<BTreeSet<MemberId>> {
+        let members = self.look_up(|world| Ok(world.sign_of_life(self.client, group, own))).await?;
+        members.ok_or_else(|| Error::retry("no broker can be reached"))
+    }
+
+    async fn leave(&self, group: &str, own: &MemberId) -> Result<()> {
+        self.look_up(|world| {
+            world.leave_group(group, own);
+            Ok(())
+        })
+        .await
     }
 
     async fn report_offsets(&self, _group: &str, _offsets: &Offsets) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The crash matrix (goal G2): a small job, crashed at named steps, must end right.
 
 use crate::check::{self, Violation};
+use crate::clock;
 use crate::cut::{Cut, Cuts};
 use crate::dice::Dice;
 use crate::disk::Disk;
@@ -16,7 +17,7 @@ use onceflow::types::{Partition, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 
 /// Records of a run, and the time between two.
@@ -56,12 +57,7 @@ pub struct Outcome {
 /// # Panics
 /// When tokio cannot make a runtime, or a directory cannot be copied.
 pub fn crash(workload: Workload, delivery: Delivery, cuts: &[Cut], stores: &Stores) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.expect("a current-thread runtime needs nothing from the system");
-    LocalSet::new().block_on(&runtime, async {
-        sleep(Duration::from_millis(1)).await;
-        Run::new(workload, delivery, cuts, stores).run().await
-    })
+    clock::run(async { Run::new(workload, delivery, cuts, stores).run().await })
 }
 
 struct Run {

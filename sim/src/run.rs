@@ -1,6 +1,7 @@
 //! One run: a job under faults, then without, then the checks.
 
 use crate::check::{self, Found, Violation};
+use crate::clock;
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::fault::{Counts, Fault, Rates};
@@ -15,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 
 /// How long a job may take to get done once faults have stopped (goal G16), beyond its lease and longest wait.
@@ -166,13 +167,7 @@ fn config(dice: &mut Dice) -> Config {
 /// When tokio cannot make a runtime.
 pub fn run(wish: &Wish) -> Report {
     Plant::begin(wish.plant);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.expect("a current-thread runtime needs nothing from the system");
-    LocalSet::new().block_on(&runtime, async {
-        // tokio's clock is paused a little after its zero; from the first tick on all times are whole milliseconds.
-        sleep(Duration::from_millis(1)).await;
-        Sim::new(wish).run().await
-    })
+    clock::run(async { Sim::new(wish).run().await })
 }
 
 /// One machine, and what runs on it.
@@ -233,7 +228,7 @@ impl Sim {
         self.make_topics();
         let fault_time = self.setting.fault_time;
         self.under_faults(Instant::now() + fault_time).await;
-        self.stop_faults().await;
+        self.stop_faults();
         let started = Instant::now();
         let found = self.until_done().await;
         let drain_time = Instant::now() - started;
@@ -494,14 +489,8 @@ impl Sim {
         })
     }
 
-    /// No more faults; brokers, connections and paused processes come back. One machine is left: which process owns what
-    /// is no question then.
-    async fn stop_faults(&mut self) {
-        for slot in self.slots.split_off(1) {
-            if let Some(process) = slot.process {
-                process.kill().await;
-            }
-        }
+    /// No more faults; brokers, connections and paused processes come back.
+    fn stop_faults(&mut self) {
         let mut world = self.net.lock();
         world.rates = Rates::default();
         world.cut.clear();

@@ -4,6 +4,7 @@ use crate::broker::{Broker, Check};
 use crate::dice::Dice;
 use crate::fault::{Counts, Rates};
 use crate::plant::Plant;
+use onceflow::log::MemberId;
 use onceflow::types::{Clock, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -36,6 +37,8 @@ pub(crate) struct World {
     connections_made: u64,
     /// Who can be asked about halves of a group.
     members: Vec<Member>,
+    /// Who gave a sign of life in a consumer group, and when.
+    alive: BTreeMap<Arc<str>, BTreeMap<MemberId, (ClientId, Instant)>>,
     events: BinaryHeap<Reverse<Event>>,
     events_made: u64,
     started: Instant,
@@ -100,6 +103,7 @@ impl Net {
             connections: BTreeMap::new(),
             connections_made: 0,
             members: vec![],
+            alive: BTreeMap::new(),
             events: BinaryHeap::new(),
             events_made: 0,
             started: Instant::now(),
@@ -134,6 +138,8 @@ impl Net {
     }
 }
 
+/// How long a member may be silent: as on a real broker.
+const SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// How long the pump sleeps when nothing is due.
 const IDLE: std::time::Duration = std::time::Duration::from_hours(1);
 
@@ -183,9 +189,27 @@ impl World {
         receiver
     }
 
+    /// A sign of life in a consumer group; returns who gave one lately. `None` when no broker can be reached.
+    pub(crate) fn sign_of_life(&mut self, client: ClientId, group: &str, own: &MemberId) -> Option<BTreeSet<MemberId>> {
+        let reached = |broker: &&Broker| broker.up && !self.cut.contains(&(client, broker.name.clone()));
+        self.brokers.values().find(reached)?;
+        let now = Instant::now();
+        let members = self.alive.entry(group.into()).or_default();
+        members.insert(own.clone(), (client, now));
+        Some(members.iter().filter(|(_, (_, at))| now - *at < SILENCE_MAX).map(|(member, _)| member.clone()).collect())
+    }
+
+    /// A member leaves.
+    pub(crate) fn leave_group(&mut self, group: &str, own: &MemberId) {
+        if let Some(members) = self.alive.get_mut(group) {
+            members.remove(own);
+        }
+    }
+
     /// The process is gone: its connections close, nobody asks it any more.
     pub(crate) fn leave(&mut self, client: ClientId) {
         self.members.retain(|member| member.client != client);
+        self.alive.values_mut().for_each(|group| group.retain(|_, (member, _)| *member != client));
         self.connections.retain(|(owner, _), _| *owner != client);
         self.cut.retain(|(owner, _)| *owner != client);
     }
