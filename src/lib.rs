@@ -82,6 +82,7 @@ pub mod planted;
 mod processor;
 pub mod record;
 mod runtime;
+mod signal;
 pub mod stage;
 pub mod state;
 mod status;

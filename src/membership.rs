@@ -1,13 +1,13 @@
 //! What the tasks of a process, and whoever watches it, may know of the other processes of the job.
 
 use crate::processor::stable_hash;
+use crate::signal;
 use crate::status::MembershipStatus;
 use onceflow_log::MemberId;
 use onceflow_txn::Owner;
 use onceflow_types::Result;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
 
 /// Longest part of a host's name in a member id.
 const HOST_CHARS_MAX: usize = 60;
@@ -16,7 +16,7 @@ const HOST_CHARS_MAX: usize = 60;
 #[derive(Debug)]
 pub(crate) struct Membership {
     status: Mutex<MembershipStatus>,
-    members: watch::Sender<BTreeSet<MemberId>>,
+    members: signal::Sender<BTreeSet<MemberId>>,
 }
 
 impl Membership {
@@ -30,18 +30,18 @@ impl Membership {
             tasks_given: 0,
             tasks_found: 0,
         };
-        Membership { status: Mutex::new(status), members: watch::Sender::new(members) }
+        Membership { status: Mutex::new(status), members: signal::Sender::new(members) }
     }
 
     /// Takes over what was seen; says whether it is something new.
     pub(crate) fn saw(&self, members: BTreeSet<MemberId>) -> bool {
-        let changed = *self.members.borrow() != members;
+        let changed = self.members.get() != members;
         if changed {
             self.update(|status| {
                 status.members.clone_from(&members);
                 status.changes += 1;
             });
-            self.members.send_replace(members);
+            self.members.send(members);
         }
         changed
     }
@@ -59,13 +59,13 @@ impl Membership {
     }
 
     /// For whoever waits for other members than now.
-    pub(crate) fn watch(&self) -> watch::Receiver<BTreeSet<MemberId>> {
+    pub(crate) fn watch(&self) -> signal::Receiver<BTreeSet<MemberId>> {
         self.members.subscribe()
     }
 
     /// Whether another process of the job, which is alive as far as is known, goes by this owner's name.
     pub(crate) fn is_other_member(&self, owner: &Owner) -> bool {
-        let members = self.members.borrow();
+        let members = self.members.get();
         member_of(owner).is_ok_and(|member| members.contains(&member) && member != self.own())
     }
 

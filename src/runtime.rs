@@ -12,6 +12,7 @@ use crate::edge::{Entropy, Monotonic, SystemEntropy, sleep};
 use crate::job::{Barriers, Job};
 use crate::membership::{Membership, member_of};
 use crate::output::message_room;
+use crate::signal;
 use crate::status::{Board, MembershipStatus, Standing, TaskStatus};
 use crate::task::{Control, barrier};
 use crate::topology::{Subtopology, Topology};
@@ -24,7 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steward::Steward;
-use tokio::sync::watch;
 use worker::{Host, Setup, Worker};
 
 /// How often a caller that waits for the job looks at it.
@@ -37,7 +37,7 @@ const LOG_MESSAGE_BYTES_MIN: usize = PART_BYTES_MAX + (256 << 10);
 #[derive(Debug)]
 pub struct Runtime {
     job: Arc<Job>,
-    control: watch::Sender<Control>,
+    control: signal::Sender<Control>,
     workers: Vec<Worker>,
     failure: Failure,
 }
@@ -116,7 +116,7 @@ impl RuntimeBuilder {
             membership: Membership::new(member, members),
             views: Arc::default(),
         });
-        let (control, _) = watch::channel(Control::Run);
+        let (control, _) = signal::channel(Control::Run);
         let failure = Failure::default();
         let (mut workers, crew) = worker::start(self.host, &job, seats.len(), &control, &failure)?;
         let mut steward = Steward::new(job.clone(), crew, seats);
@@ -191,7 +191,7 @@ impl Runtime {
             Some(result) => result,
             None => {
                 tracing::warn!(limit_ms = limit.as_millis(), "drain took too long, stopping without a release");
-                self.control.send_replace(Control::Abort);
+                self.control.send(Control::Abort);
                 self.wait().await
             }
         }
@@ -284,7 +284,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.control.send_replace(Control::Abort);
+        self.control.send(Control::Abort);
     }
 }
 

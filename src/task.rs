@@ -26,6 +26,7 @@ mod tails;
 use crate::job::Job;
 use crate::output::Output;
 use crate::planted::{self, Bug};
+use crate::signal;
 use crate::stage::{Context, Counters, Stage};
 use crate::state::TaskState;
 use crate::status::{Line, Standing};
@@ -41,7 +42,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 pub(crate) use journal::barrier;
 #[cfg(feature = "fuzzing")]
@@ -121,7 +121,7 @@ pub(crate) async fn run(
     job: &Arc<Job>,
     seat: &TaskSeat,
     line: &Line,
-    mut control: watch::Receiver<Control>,
+    mut control: signal::Receiver<Control>,
 ) -> Result<()> {
     let claiming = Cell::new(false);
     let opened = tokio::select! {
@@ -146,21 +146,21 @@ pub(crate) async fn run(
 
 /// Ends when an opening is to be given up: at an abort; at a drain only before its Claim was sent. A Claim that nobody
 /// follows up with a Release would let the next owner wait for one.
-async fn given_up(control: &mut watch::Receiver<Control>, claiming: &Cell<bool>) {
+async fn given_up(control: &mut signal::Receiver<Control>, claiming: &Cell<bool>) {
     stopped(control).await;
-    if *control.borrow() == Control::Drain && claiming.get() {
+    if control.get() == Control::Drain && claiming.get() {
         let _ = control.wait_for(|control| *control == Control::Abort).await;
     }
 }
 
 /// Ends when the job, or this task here, is to run no longer.
-pub(crate) async fn stopped(control: &mut watch::Receiver<Control>) {
+pub(crate) async fn stopped(control: &mut signal::Receiver<Control>) {
     // A runtime that is gone has dropped the sender: that, too, means stop.
     let _ = control.wait_for(|control| *control != Control::Run).await;
 }
 
 impl Task {
-    async fn live(&mut self, readers: &mut Readers, mut control: watch::Receiver<Control>) -> Result<()> {
+    async fn live(&mut self, readers: &mut Readers, mut control: signal::Receiver<Control>) -> Result<()> {
         self.line.update(|status| status.state = Standing::Running);
         if self.epoch_has_progress() {
             // The start offsets: committed before any record is processed, so that they are resolved once.
@@ -188,7 +188,7 @@ impl Task {
                 }
             }
         }
-        let wanted = *control.borrow();
+        let wanted = control.get();
         match wanted {
             Control::Abort => Ok(()),
             _ => self.hand_over().await,

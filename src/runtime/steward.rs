@@ -14,6 +14,7 @@ use super::prepare::{Patience, find_seats, make_own_topics};
 use super::worker::{Crew, Order};
 use crate::edge::sleep;
 use crate::job::Job;
+use crate::signal;
 use crate::status::Standing;
 use crate::task::{Control, TaskSeat, stopped};
 use futures_util::future::join_all;
@@ -22,7 +23,6 @@ use onceflow_types::{Error, Result, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Every so many looks at the members comes one at the queues of the sources,
 const LOOKS_PER_QUEUE_LOOK: u32 = 5;
@@ -34,7 +34,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 /// A task that runs here.
 struct Running {
     /// Closed when it has ended.
-    control: watch::Sender<Control>,
+    control: signal::Sender<Control>,
     since: Duration,
     /// Since when it is being handed over.
     draining: Option<Duration>,
@@ -78,7 +78,7 @@ impl Steward {
     }
 
     /// Looks and acts until the job stops, answers check-backs meanwhile, and leaves the group when all tasks have ended.
-    pub(super) async fn run(mut self, mut control: watch::Receiver<Control>) {
+    pub(super) async fn run(mut self, mut control: signal::Receiver<Control>) {
         let job = self.job.clone();
         tokio::select! {
             biased;
@@ -87,7 +87,7 @@ impl Steward {
         }
     }
 
-    async fn keep_looking(&mut self, control: &mut watch::Receiver<Control>) {
+    async fn keep_looking(&mut self, control: &mut signal::Receiver<Control>) {
         let look_time = self.job.config.members_look_time;
         loop {
             tokio::select! {
@@ -245,7 +245,7 @@ impl Steward {
 
     fn take(&mut self, task: &TaskId, now: Duration) {
         let Some(seat) = self.seats.get(task) else { return };
-        let (control, own) = watch::channel(Control::Run);
+        let (control, own) = signal::channel(Control::Run);
         self.job.board.line(task).update(|status| status.state = Standing::Waiting);
         self.job.membership.update(|status| status.tasks_taken += 1);
         tracing::debug!(%task, member = %self.own, "task taken");
@@ -258,8 +258,10 @@ impl Steward {
     fn claim_anew(&mut self, now: Duration) {
         let age_max = self.job.config.snapshot_time.saturating_mul(2);
         let old = |running: &Running| running.draining.is_none() && now.saturating_sub(running.since) > age_max;
+        // One that still waits for its old owner has no Claim that could go.
+        let owned = |task: &TaskId| self.job.board.line(task).status().state == Standing::Running;
         if self.job.membership.status().members.len() > 1
-            && let Some(running) = self.running.values_mut().find(|running| old(running))
+            && let Some((_, running)) = self.running.iter_mut().find(|(task, running)| old(running) && owned(task))
         {
             running.drain(now);
         }
@@ -267,7 +269,7 @@ impl Steward {
 
     /// Signs of life until every task has ended: before that nobody may think that this process is gone and claim what it
     /// is about to hand over. After an abort there is no leaving, as after a crash.
-    async fn stay_until_the_end(&mut self, control: &mut watch::Receiver<Control>) {
+    async fn stay_until_the_end(&mut self, control: &mut signal::Receiver<Control>) {
         let ended = join_all(self.running.values().map(|running| running.control.closed()));
         let alive = async {
             loop {
@@ -296,7 +298,7 @@ impl Steward {
 impl Running {
     fn drain(&mut self, now: Duration) {
         self.draining = Some(now);
-        self.control.send_replace(Control::Drain);
+        self.control.send(Control::Drain);
     }
 
     /// Hands the task over; when that takes too long the next owner's Claim settles what is open.
@@ -309,7 +311,7 @@ impl Running {
             }
             Some(since) if now.saturating_sub(since) > job.config.drain_time_max => {
                 tracing::warn!(%task, "hand-over took too long, giving the task up without a release");
-                self.control.send_replace(Control::Abort);
+                self.control.send(Control::Abort);
             }
             Some(_) => {}
         }

@@ -3,6 +3,7 @@
 use super::Failure;
 use crate::edge::Backoff;
 use crate::job::Job;
+use crate::signal;
 use crate::status::{Line, Standing};
 use crate::task::{Control, TaskSeat, run, stopped};
 use futures_util::future::FutureExt;
@@ -13,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{self as local, LocalSet};
 
 /// The first wait of a fenced owner: whoever fenced it is to have time to get going.
@@ -77,7 +78,7 @@ impl Drop for Worker {
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) seat: TaskSeat,
-    pub(super) control: watch::Receiver<Control>,
+    pub(super) control: signal::Receiver<Control>,
 }
 
 /// The workers of a process, as whoever hands out tasks sees them.
@@ -100,7 +101,7 @@ pub(super) fn start(
     host: Host,
     job: &Arc<Job>,
     tasks: usize,
-    control: &watch::Sender<Control>,
+    control: &signal::Sender<Control>,
     failure: &Failure,
 ) -> Result<(Vec<Worker>, Crew)> {
     let count = match host {
@@ -186,7 +187,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
 #[derive(Clone)]
 pub(super) struct Setup {
     pub(super) job: Arc<Job>,
-    pub(super) control: watch::Sender<Control>,
+    pub(super) control: signal::Sender<Control>,
     pub(super) failure: Failure,
 }
 
@@ -212,7 +213,7 @@ impl Setup {
     /// Runs a task under the stronger of two controls: the job's, and its own.
     async fn supervise(&self, order: Order) {
         let Order { seat, control } = order;
-        let (both, merged) = watch::channel(Control::Run);
+        let (both, merged) = signal::channel(Control::Run);
         tokio::select! {
             biased;
             () = merge(self.control.subscribe(), control, both) => {}
@@ -221,7 +222,7 @@ impl Setup {
     }
 
     /// Opens and runs a task again and again, until it is handed over or something stops the job.
-    async fn run_again(&self, seat: &TaskSeat, mut control: watch::Receiver<Control>) {
+    async fn run_again(&self, seat: &TaskSeat, mut control: signal::Receiver<Control>) {
         let config = &self.job.config;
         let line = self.job.board.line(&seat.id);
         let mut backoff = Backoff::new(config.backoff_first, config.backoff_max);
@@ -231,7 +232,7 @@ impl Setup {
         loop {
             let result = run(&self.job, seat, &line, control.clone()).await;
             let Err(error) = result else { return };
-            if *control.borrow() == Control::Drain {
+            if control.get() == Control::Drain {
                 return self.not_handed_over(seat, &line, error);
             }
             let now = self.job.monotonic.now();
@@ -274,7 +275,7 @@ impl Setup {
             line.count(|counters| counters.fenced += 1);
             return;
         }
-        if *self.control.borrow() == Control::Drain {
+        if self.control.get() == Control::Drain {
             return self.fail(error.context(format!("task {}", seat.id)));
         }
         tracing::warn!(task = %seat.id, error = %error.report(), "task given up without a release");
@@ -295,9 +296,9 @@ impl Setup {
 }
 
 /// Keeps `both` at the stronger of two controls. Ends when nobody listens, or nobody is left to say anything.
-async fn merge(mut job: watch::Receiver<Control>, mut task: watch::Receiver<Control>, both: watch::Sender<Control>) {
+async fn merge(mut job: signal::Receiver<Control>, mut task: signal::Receiver<Control>, both: signal::Sender<Control>) {
     loop {
-        let wanted = (*job.borrow_and_update()).max(*task.borrow_and_update());
+        let wanted = job.get().max(task.get());
         both.send_if_modified(|control| std::mem::replace(control, wanted) != wanted);
         let alive = tokio::select! {
             biased;
@@ -306,7 +307,7 @@ async fn merge(mut job: watch::Receiver<Control>, mut task: watch::Receiver<Cont
         };
         if alive.is_err() {
             // A runtime that is gone has dropped the sender: that means stop.
-            both.send_replace(Control::Abort);
+            both.send(Control::Abort);
             return std::future::pending().await;
         }
     }
