@@ -19,11 +19,11 @@ mod common;
 pub use common::Total;
 
 use common::Payment;
-use onceflow::log::{Log, ReadLimit};
+use onceflow::log::{Log, MessageBatch, ReadLimit};
 use onceflow::storage::{Backend, StoreFactory, StoreOptions};
 use onceflow::topology::{Delivery, Topology};
 use onceflow::types::Name;
-use onceflow::{Config, Runtime, TopicReader};
+use onceflow::{Config, Runtime, Standing, TopicReader};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -121,10 +121,50 @@ impl Pipeline {
             .unwrap()
     }
 
+    fn tell(&self, seen: &Seen) {
+        let (file, new) = (self.directory.join("seen"), self.directory.join("seen.new"));
+        std::fs::write(&new, serde_json::to_string(seen).unwrap()).unwrap();
+        std::fs::rename(new, file).unwrap();
+    }
+
+    /// What the process in this directory said last.
+    pub fn seen(&self) -> Option<Seen> {
+        serde_json::from_str(&std::fs::read_to_string(self.directory.join("seen")).ok()?).ok()
+    }
+
+    /// The same pipeline in a process with a directory of its own.
+    pub fn in_directory(&self, name: &str) -> Pipeline {
+        let directory = self.directory.join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        Pipeline { directory, ..self.clone() }
+    }
+
+    /// Appends these payments, spread over the queues.
+    pub async fn produce(&self, log: &dyn Log, ids: std::ops::Range<u64>) {
+        let queues = log.partitions(&self.payments()).await.unwrap();
+        let mut batches: BTreeMap<usize, MessageBatch> = BTreeMap::new();
+        for payment in ids.map(common::payment) {
+            let body = serde_json::to_vec(&payment).unwrap();
+            batches.entry(payment.id as usize % queues.len()).or_default().push(&[], &body).unwrap();
+        }
+        for (queue, batch) in batches {
+            // A try without an answer may be in the log: the audit goes by what is there.
+            while log.append(&queues[queue], &batch).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
     /// Kills the pipeline process as `kill -9` does.
     pub fn kill(mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// How many outputs the reader view holds.
+    pub async fn outputs(&self, log: Arc<dyn Log>) -> u64 {
+        let mut reader = TopicReader::open(log, &self.totals(), self.job()).await.unwrap();
+        reader.read_to_end().await.unwrap().len() as u64
     }
 
     /// Recomputes from the raw input what the reader view of the output must be, and compares. Panics when it is not.
@@ -210,8 +250,47 @@ pub fn pipeline_process() {
     runtime.block_on(async {
         let log = pipeline.open_log().await;
         let mut runtime = pipeline.start(log).await;
-        runtime.wait().await.unwrap();
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+        loop {
+            tokio::select! {
+                stopped = runtime.wait() => return stopped.unwrap(),
+                _ = terminate.recv() => return runtime.drain().await.unwrap(),
+                () = tokio::time::sleep(Duration::from_millis(100)) => pipeline.tell(&Seen::of(&runtime)),
+            }
+        }
     });
+}
+
+/// What a pipeline process says of itself, several times a second.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    pub running: usize,
+    pub standby: usize,
+    pub members: usize,
+    pub fenced: u64,
+    pub openings: u64,
+    pub given: u64,
+    pub taken: u64,
+    pub found: u64,
+    pub looks_failed: u64,
+}
+
+impl Seen {
+    fn of(runtime: &Runtime) -> Seen {
+        let (status, membership) = (runtime.status(), runtime.membership());
+        let count = |state| status.values().filter(|status| status.state == state).count();
+        Seen {
+            running: count(Standing::Running),
+            standby: count(Standing::Standby),
+            members: membership.members.len(),
+            fenced: status.values().map(|status| status.protocol.fenced).sum(),
+            openings: status.values().map(|status| status.protocol.openings).sum(),
+            given: membership.tasks_given,
+            taken: membership.tasks_taken,
+            found: membership.tasks_found,
+            looks_failed: membership.looks_failed,
+        }
+    }
 }
 
 /// Random numbers for places to kill at, from a printed seed.
