@@ -101,11 +101,13 @@ fn engine() -> Vec<Search> {
 
 impl Plant {
     /// Plants it for this thread, as far as it lies in the engine.
-    pub(crate) fn begin(_plant: Option<Plant>) {
+    pub(crate) fn begin(plant: Option<Plant>) {
         #[cfg(feature = "planted")]
-        onceflow::planted::plant(match _plant {
+        onceflow::planted::plant(match plant {
             Some(Plant::Engine(bug)) => Some(bug),
             _ => None,
         });
+        #[cfg(not(feature = "planted"))]
+        let _ = plant;
     }
 }
