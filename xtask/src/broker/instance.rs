@@ -187,8 +187,10 @@ impl Instance {
     }
 
     fn launch(&self, role: Role, ports: Ports, lib: &Path) -> Outcome {
-        if let Some(port) = ports.of(role).into_iter().find(|port| !free(*port)) {
-            return Err(format!("port is taken, choose another --port-base: port={port}"));
+        // A killed process looks gone some moments before its sockets are closed.
+        let taken = || ports.of(role).into_iter().find(|port| !free(*port));
+        if !wait::until(KILL_TIME_MAX, || taken().is_none()) {
+            return Err(format!("port is taken, choose another --port-base: ports={:?}", ports.of(role)));
         }
         self.server(role).spawn(lib)
     }
