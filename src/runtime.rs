@@ -53,6 +53,7 @@ pub struct RuntimeBuilder {
     config: Config,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
+    machine: Option<String>,
     host: Host,
 }
 
@@ -75,6 +76,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Names the machine that this process runs on, instead of its host name and boot id. An owner of a task counts as dead
+    /// when it was on the same machine with state in the same locked directory: two machines must never share a name.
+    pub fn machine(mut self, name: impl Into<String>) -> Self {
+        self.machine = Some(name.into());
+        self
+    }
+
     /// Runs all tasks on the caller's thread, among the other futures of the `tokio::task::LocalSet` in which
     /// [`start`](Self::start) is called, instead of on threads of their own. With a paused tokio clock, a seeded
     /// [`Entropy`] and a log and stores that do the same each time, so does the job: that is how it is simulated.
@@ -91,7 +99,7 @@ impl RuntimeBuilder {
     pub async fn start(self) -> Result<Runtime> {
         self.config.check()?;
         let config = fitted(self.config, self.log.message_bytes_max())?;
-        let owner = owner(&*self.stores, &*self.entropy)?;
+        let owner = owner(self.machine, &*self.stores, &*self.entropy)?;
         let member = member_of(&owner)?;
         let barriers = Barriers::default();
         let (seats, members) = {
@@ -139,6 +147,7 @@ impl Runtime {
             config: Config::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
+            machine: None,
             host: Host::default(),
         }
     }
@@ -311,16 +320,16 @@ fn fitted(mut config: Config, message_bytes_max: usize) -> Result<Config> {
 }
 
 /// Who claims tasks here. With state in a locked directory the same owner is known to be dead when the lock is free.
-fn owner(stores: &dyn StoreFactory, entropy: &dyn Entropy) -> Result<Owner> {
+fn owner(machine: Option<String>, stores: &dyn StoreFactory, entropy: &dyn Entropy) -> Result<Owner> {
     let unique = || entropy.draw().map(|draw| format!("{draw:032x}"));
-    let directory = match stores.locked_place() {
-        Some(place) => place,
-        None => unique()?,
-    };
-    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let host = match (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id")) {
-        (Some(name), Some(boot)) => format!("{name} {boot}"),
-        _ => unique()?,
-    };
+    let directory = stores.locked_place().map_or_else(unique, Ok)?;
+    let host = machine.or_else(this_machine).map_or_else(unique, Ok)?;
     Ok(Owner { host, directory })
+}
+
+/// This machine since it was started.
+fn this_machine() -> Option<String> {
+    let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let (name, boot) = (read("/proc/sys/kernel/hostname")?, read("/proc/sys/kernel/random/boot_id")?);
+    Some(format!("{name} {boot}"))
 }

@@ -111,6 +111,8 @@ async fn live(
             .config(config.clone())
             .clock(Arc::new(SimClock(net.clone())))
             .entropy(Arc::new(DiceEntropy::new(if net.has(Plant::SameNonce) { Dice::new(1) } else { dice.fork() })))
+            // Machines differ by their directories; the real host's name would make a seed another run elsewhere.
+            .machine("sim")
             .on_this_thread();
         let mut drained = drained.clone();
         async move {
