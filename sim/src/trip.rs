@@ -59,6 +59,8 @@ impl Trip {
         let late_by = dice.millis(1, LATE_MAX_MILLIS);
         let copy_by = dice.millis(1, COPY_MAX_MILLIS);
         let noticed = dice.happens(500);
+        // A process that stood still beyond its deadline may find the late reply when it goes on.
+        let answered = !reply_lost && !(late && dice.happens(500));
         Trip {
             there: match (lost, late) {
                 (true, _) => None,
@@ -67,11 +69,11 @@ impl Trip {
             },
             again: twice.then(|| there + copy_by),
             back,
-            answered: !reply_lost,
+            answered,
             weak,
             late,
             reset,
-            kept: !reply_lost && !weak && !late,
+            kept: answered && !weak,
             error_after: if noticed { there } else { DEADLINE },
             life,
         }

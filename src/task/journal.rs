@@ -1,6 +1,7 @@
 //! A task's journal: one queue, appended and read.
 
 use crate::edge::{Monotonic, sleep};
+use crate::job::Job;
 use onceflow_log::{Link, Log, MessageBatch, ReadLimit, RecordBatch};
 use onceflow_txn::{Decoded, Foreign, ReadRecord, decode, record_checksum};
 use onceflow_types::{Error, ErrorKind, Offset, Partition, Result};
@@ -72,13 +73,7 @@ impl Journal {
             let (first, end) = self.range().await?;
             self.check_first(from, first)?;
             if end > from {
-                return match self.log.read(&self.partition, from, limit).await {
-                    Err(error) if error.kind() == ErrorKind::DataLoss => {
-                        self.check_first(from, self.range().await?.0)?;
-                        Err(error)
-                    }
-                    batch => decode_all(&batch?),
-                };
+                return decode_all(&read_shown(&*self.log, &self.partition, from, limit).await?);
             }
             if !wait {
                 return Ok(vec![]);
@@ -111,6 +106,29 @@ impl Journal {
     }
 }
 
+/// Reads from an offset that a look at the queue has just shown.
+///
+/// # Errors
+/// `Retry` also when the offset is outside of the queue by now: retention has passed it, or the broker lost power with
+/// what it had shown and not acknowledged. What that means is judged by whoever looks again.
+pub(crate) async fn read_shown(
+    log: &dyn Log,
+    queue: &Partition,
+    from: Offset,
+    limit: ReadLimit,
+) -> Result<RecordBatch> {
+    match log.read(queue, from, limit).await {
+        Err(error) if error.kind() == ErrorKind::DataLoss => {
+            let range = log.offsets(queue).await?;
+            if (range.first..range.next).contains(&from) {
+                return Err(error);
+            }
+            Err(Error::retry("the queue is not as it was shown").with_source(error))
+        }
+        other => other,
+    }
+}
+
 fn decode_all(batch: &RecordBatch) -> Result<Vec<ReadRecord>> {
     let decode_one = |record: onceflow_log::RecordRef<'_>| {
         let decoded = match record.body() {
@@ -121,6 +139,14 @@ fn decode_all(batch: &RecordBatch) -> Result<Vec<ReadRecord>> {
         Ok(ReadRecord { offset: record.offset(), decoded, checksum: record.body().map_or(0, record_checksum) })
     };
     batch.iter().map(decode_one).collect()
+}
+
+/// [`barrier`] on a broker that is named.
+pub(crate) async fn barrier_at(job: &Job, broker: &str) -> Result<Link> {
+    match job.barriers.at(broker) {
+        Some(queue) => barrier(&*job.log, &queue).await,
+        None => Err(Error::retry(format!("no barrier queue yet: broker={broker}"))),
+    }
 }
 
 /// Appends to a broker's barrier queue and waits until it can be read: after that every message which that broker

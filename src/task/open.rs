@@ -1,6 +1,6 @@
 //! Opening a task: read the journal, claim it, bring the store up to date (`docs/commit-protocol.md`, take-over).
 
-use super::journal::Journal;
+use super::journal::{Journal, barrier_at};
 use super::snapshot;
 use crate::edge::{Backoff, nonce, sleep};
 use crate::job::Job;
@@ -80,10 +80,13 @@ struct Seat<'j> {
 async fn attempt(seat: &Seat<'_>, journal: &Journal) -> Result<Opened> {
     let Seat { job, plan, task, line, claiming } = *seat;
     let mut store = job.stores.open(&job.topology.job, task)?;
-    let (first, end) = journal.range().await?;
+    let (mut first, mut end) = journal.range().await?;
     let mut point = store.commit_point()?.cloned();
     let mut previous = None;
     if snapshot::is_needed(point.as_ref(), first) {
+        // The end may lag, and the snapshot that is needed may be the last thing that was written.
+        barrier_at(job, &task.broker).await?;
+        (first, end) = journal.range().await?;
         let restored = snapshot::restore(job, task, journal, store, (first, end)).await?;
         (store, point, previous) = (restored.store, Some(restored.point), restored.claim);
     } else if let Some(point) = &point {

@@ -1,6 +1,6 @@
 //! S5: carries out what the publisher says, beside the processing of later epochs.
 
-use super::journal::{Journal, barrier};
+use super::journal::{Journal, barrier_at};
 use super::scan::{self, Wanted};
 use super::tails::Tails;
 use crate::edge::{Backoff, sleep};
@@ -223,11 +223,8 @@ impl Publishing {
     }
 
     async fn barrier(&self, broker: &Arc<str>) -> Result<()> {
-        let Some(queue) = self.job.barriers.at(broker) else {
-            return Err(Error::retry(format!("no barrier queue yet: broker={broker}")));
-        };
         let ticket = self.publisher.borrow().ticket();
-        let link = barrier(&*self.job.log, &queue).await?;
+        let link = barrier_at(&self.job, broker).await?;
         self.publisher.borrow_mut().send_acknowledged(&link_id(&link), ticket);
         Ok(())
     }

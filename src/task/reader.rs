@@ -83,6 +83,11 @@ async fn read_on(
                 backoff.wait(&*job.entropy).await;
                 continue;
             }
+            // Only what was committed was promised to stay: what was read since may be gone with the power of its broker,
+            // shown and never acknowledged. The next opening begins at the committed offset, and judges that one.
+            Err(error) if error.kind() == ErrorKind::DataLoss && next > from => {
+                return Err(Error::retry("records that were read ahead are gone").with_source(error));
+            }
             Err(error) => return Err(error),
         };
         backoff.reset();

@@ -1,5 +1,6 @@
 //! Looks in target queues for output whose fate is unknown.
 
+use super::journal::read_shown;
 use crate::planted::{self, Bug};
 use crate::topic_reader::identity_of;
 use onceflow_log::{Log, ReadLimit};
@@ -60,7 +61,7 @@ pub(crate) async fn look_for(
         let mut next = lower_bound(target).unwrap_or(range.first).max(range.first);
         while next < range.next && !missing.is_empty() {
             let limit = ReadLimit { records_max: READ_RECORDS_MAX, bytes_max: READ_BYTES_MAX, wait_max: READ_WAIT_MAX };
-            let batch = log.read(target, next, limit).await?;
+            let batch = read_shown(log, target, next, limit).await?;
             for record in batch.iter() {
                 // What cannot be read is nobody's output, and certainly not ours.
                 let Ok(Some(identity)) = identity_of(record, INFLATED_BYTES_MAX) else { continue };

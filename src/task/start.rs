@@ -3,7 +3,7 @@
 use super::channels::Channels;
 use super::epoch::listed_keys;
 use super::intake::{INPUTS_TABLE, Intake};
-use super::journal::barrier;
+use super::journal::barrier_at;
 use super::open::Opened;
 use super::publish::Publishing;
 use super::reader::Readers;
@@ -164,9 +164,7 @@ async fn check_committed(job: &Job, partition: &Partition, committed: Offset) ->
     if job.log.offsets(partition).await?.next >= committed {
         return Ok(committed);
     }
-    if let Some(queue) = job.barriers.at(&partition.broker) {
-        barrier(&*job.log, &queue).await?;
-    }
+    barrier_at(job, &partition.broker).await?;
     let end = job.log.offsets(partition).await?.next;
     if end >= committed {
         return Ok(committed);

@@ -34,6 +34,8 @@ pub struct TestLog {
 #[derive(Default, Debug)]
 struct State {
     first: BTreeMap<Partition, Offset>,
+    /// What is stored, but not shown yet: these queues seem to end here.
+    hidden_from: BTreeMap<Partition, Offset>,
     damage: bool,
     cut: Option<Cut>,
     dead: bool,
@@ -58,6 +60,11 @@ impl TestLog {
     /// Everything before `first` is deleted.
     pub fn truncate(&self, partition: &Partition, first: Offset) {
         self.state().first.insert(partition.clone(), first);
+    }
+
+    /// Everything from `end` on is not shown before a barrier is.
+    pub fn hide(&self, partition: &Partition, end: Offset) {
+        self.state().hidden_from.insert(partition.clone(), end);
     }
 
     /// From now on one bit of each chunk's content is changed.
@@ -160,7 +167,9 @@ impl Log for TestLog {
 
     async fn offsets(&self, partition: &Partition) -> Result<OffsetRange> {
         let range = self.inner.offsets(partition).await?;
-        Ok(OffsetRange { first: range.first.max(self.first(partition)), next: range.next })
+        let hidden_from = self.state().hidden_from.get(partition).copied();
+        let next = hidden_from.map_or(range.next, |end| end.min(range.next));
+        Ok(OffsetRange { first: range.first.max(self.first(partition)), next })
     }
 
     async fn offset_at(&self, partition: &Partition, time: Timestamp) -> Result<Offset> {
@@ -175,6 +184,9 @@ impl Log for TestLog {
     }
 
     async fn append(&self, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {
+        if partition.topic.ends_with("-barrier") {
+            self.state().hidden_from.clear();
+        }
         let kind = kind(partition, batch);
         if self.dies(&kind, false) {
             std::future::pending::<()>().await;
