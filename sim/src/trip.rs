@@ -60,7 +60,8 @@ impl Trip {
         let copy_by = dice.millis(1, COPY_MAX_MILLIS);
         let noticed = dice.happens(500);
         // A process that stood still beyond its deadline may find the late reply when it goes on.
-        let answered = !reply_lost && !(late && dice.happens(500));
+        let unheard = late && dice.happens(500);
+        let answered = !reply_lost && !unheard;
         Trip {
             there: match (lost, late) {
                 (true, _) => None,
