@@ -86,6 +86,7 @@ mod signal;
 pub mod stage;
 pub mod state;
 mod status;
+mod sync;
 mod task;
 pub mod testing;
 mod topic_reader;

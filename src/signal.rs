@@ -1,8 +1,9 @@
 //! A value that one side sets and others wait for: as tokio's `watch`, but whoever waits is woken in the order of waiting.
 //! `watch` wakes in a random order, which no seed decides; a simulated job would not run the same way twice.
 
+use crate::sync::{Mutex, MutexGuard};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 /// All who could set the value are gone.

@@ -64,6 +64,8 @@ mod record;
 mod remoting;
 #[cfg(feature = "rocketmq")]
 pub mod rocketmq;
+#[cfg(feature = "embedded")]
+mod sync;
 
 pub use batch::{
     MESSAGE_OVERHEAD_BYTES, Message, MessageBatch, MessageIter, PROPERTIES_BYTES_MAX, Properties, find_property,

@@ -4,10 +4,10 @@
 
 use super::fault;
 use super::writer::Writer;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Mutex, mpsc};
 use onceflow_types::{Error, Result};
-use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::PoisonError;
 use tokio::sync::oneshot;
 
 /// Most changes that share a sync.
@@ -32,7 +32,7 @@ impl Committer {
 
     pub(super) fn grouped(writer: Writer) -> Result<Committer> {
         let (jobs, waiting) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("onceflow-log".to_owned());
+        let thread = Builder::new().name("onceflow-log".to_owned());
         let thread = thread.spawn(move || run(writer, &waiting));
         let thread = thread.map_err(|e| Error::invalid("log's thread cannot be started").with_source(e))?;
         Ok(Committer::Grouped { jobs: Some(jobs), thread: Some(thread) })
