@@ -177,11 +177,12 @@ impl Runtime {
         }
     }
 
-    /// Seals a last epoch of each task, publishes it, hands the tasks over and stops. After
-    /// [`drain_time_max`](Config::drain_time_max) it stops all the same: what is open then is settled by the next start.
+    /// Seals a last epoch of each task, publishes it, hands the tasks over and stops. What is away meanwhile is tried
+    /// again. After [`drain_time_max`](Config::drain_time_max) it stops all the same.
     ///
     /// # Errors
-    /// What stopped the job before or during the drain.
+    /// `Retry` when a task could not be handed over in time: nothing is lost, and the next start settles what is open, but
+    /// plain consumers of its output wait for the publish lease then. Others stopped the job before or during the drain.
     pub async fn drain(mut self) -> Result<()> {
         self.control.send_if_modified(|control| {
             let running = *control == Control::Run;
@@ -199,11 +200,21 @@ impl Runtime {
         match drained {
             Some(result) => result,
             None => {
-                tracing::warn!(limit_ms = limit.as_millis(), "drain took too long, stopping without a release");
                 self.control.send(Control::Abort);
-                self.wait().await
+                self.wait().await?;
+                let (limit_ms, tasks) = (limit.as_millis(), self.not_handed_over());
+                Err(Error::retry(format!(
+                    "the drain took too long, the next start settles what is open: limit_ms={limit_ms} not_handed_over={tasks}"
+                )))
             }
         }
+    }
+
+    /// The names of the tasks that ended here without a Release.
+    fn not_handed_over(&self) -> String {
+        let here = |status: &TaskStatus| !matches!(status.state, Standing::Released | Standing::Standby);
+        let names = self.status().into_iter().filter(|(_, status)| here(status)).map(|(task, _)| task.to_string());
+        names.collect::<Vec<_>>().join(",")
     }
 
     /// Whether everything that was in the sources when this was called is processed, decided and published, through all

@@ -113,7 +113,8 @@ pub(crate) struct TaskSeat {
     pub(crate) fresh: bool,
 }
 
-/// Runs a task until it is handed over, aborted or fails. One ownership; the caller opens it again.
+/// Runs a task until it is handed over, aborted or fails. One ownership; the caller opens it again. `to_hand_over`: an
+/// earlier ownership of this process was not released, so a drain does not end this one before its Release.
 ///
 /// # Errors
 /// `Fenced` and `Retry`: open again after a wait. Others stop the job.
@@ -122,8 +123,9 @@ pub(crate) async fn run(
     seat: &TaskSeat,
     line: &Line,
     mut control: signal::Receiver<Control>,
+    to_hand_over: bool,
 ) -> Result<()> {
-    let claiming = Cell::new(false);
+    let claiming = Cell::new(to_hand_over);
     let opened = tokio::select! {
         biased;
         opened = open::open(job, &seat.plan, &seat.id, line, &claiming) => opened?,

@@ -229,10 +229,13 @@ impl Setup {
         let mut fenced = Backoff::new(FENCED_WAIT_FIRST, config.backoff_max.max(FENCED_WAIT_FIRST));
         let mut healthy_at = self.job.monotonic.now();
         let mut epoch = None;
+        let mut draining = false;
         loop {
-            let result = run(&self.job, seat, &line, control.clone()).await;
+            // Once a drain has failed the task is opened only to be handed over.
+            let result = run(&self.job, seat, &line, control.clone(), draining).await;
             let Err(error) = result else { return };
-            if control.get() == Control::Drain {
+            draining = control.get() == Control::Drain;
+            if draining && !self.may_hand_over_later(&error) {
                 return self.not_handed_over(seat, &line, error);
             }
             let now = self.job.monotonic.now();
@@ -258,9 +261,12 @@ impl Setup {
                 status.protocol.fenced += u64::from(is_fenced);
             });
             let mut members = self.job.membership.watch();
+            let limit = if draining { Control::Abort } else { Control::Drain };
             tokio::select! {
                 biased;
-                () = stopped(&mut control) => return,
+                _ = control.wait_for(|control| *control >= limit) => {
+                    return if draining { self.not_handed_over(seat, &line, error) };
+                }
                 () = crate::edge::sleep(wait) => {}
                 // Whoever fenced it may be gone.
                 Ok(()) = members.changed(), if is_fenced => {}
@@ -268,14 +274,20 @@ impl Setup {
         }
     }
 
-    /// A drain that failed. When the job drains, whoever waits for it must know that nothing was handed over; when the
+    /// Whether a drain that failed is worth another try: the job ends, nobody else waits for the task, and what was away
+    /// may come back within [`drain_time_max`](crate::Config::drain_time_max).
+    fn may_hand_over_later(&self, error: &Error) -> bool {
+        self.control.get() == Control::Drain && matches!(error.kind(), ErrorKind::Retry | ErrorKind::Corrupt)
+    }
+
+    /// A drain that failed for good. When the job drains, whoever waits for it must know that nothing was handed over; when the
     /// task goes to another member, that one's Claim settles what is open. A fenced task is another's to hand over.
     fn not_handed_over(&self, seat: &TaskSeat, line: &Line, error: Error) {
         if error.kind() == ErrorKind::Fenced {
             line.count(|counters| counters.fenced += 1);
             return;
         }
-        if self.control.get() == Control::Drain {
+        if self.control.get() != Control::Run {
             return self.fail(error.context(format!("task {}", seat.id)));
         }
         tracing::warn!(task = %seat.id, error = %error.report(), "task given up without a release");

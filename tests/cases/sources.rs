@@ -172,7 +172,8 @@ async fn a_drain_that_cannot_hand_over_is_an_error() {
     ledger.make_topics(&*world.plain).await;
     let all = entries(0, 4);
     ledger.produce(&*world.plain, &all).await;
-    let mut runtime = world.start(&ledger, quick()).await;
+    let config = Config { drain_time_max: Duration::from_millis(300), ..quick() };
+    let mut runtime = world.start(&ledger, config).await;
     let settled = world.settle(&ledger, &mut runtime, &all).await;
     assert!(matches!(settled, Settled::Done), "{settled:?}");
     let away = world.faulty.on_each(On::of(Call::Append, &ledger.journal()), 1..1_000, Fault::RequestLost);
@@ -183,5 +184,24 @@ async fn a_drain_that_cannot_hand_over_is_an_error() {
     world.faulty.reborn().await;
     world.faulty.clear();
     world.run(&ledger, quick(), &all).await;
+    ledger.check(&world.plain, &all).await.unwrap();
+}
+
+/// A broker that is away for a moment does not keep a task from being handed over.
+#[tokio::test]
+async fn a_drain_that_met_an_outage_hands_over_when_it_is_over() {
+    let world = World::new();
+    let ledger = Ledger::new("short-outage");
+    ledger.make_topics(&*world.plain).await;
+    let all = entries(0, 4);
+    ledger.produce(&*world.plain, &all).await;
+    let mut runtime = world.start(&ledger, quick()).await;
+    let settled = world.settle(&ledger, &mut runtime, &all).await;
+    assert!(matches!(settled, Settled::Done), "{settled:?}");
+    let tries = usize::try_from(quick().tries_max).unwrap();
+    let away = world.faulty.on_each(On::of(Call::Append, &ledger.journal()), 1..tries + 1, Fault::RequestLost);
+    runtime.drain().await.unwrap();
+    assert_eq!(world.faulty.fired(away), tries, "the first Release, and each try again");
+    assert!(ledger.fold(&world.plain).await.released());
     ledger.check(&world.plain, &all).await.unwrap();
 }
