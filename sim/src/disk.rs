@@ -201,7 +201,7 @@ impl StateStore for SimStore {
 
     fn commit(&mut self, delta: &Delta, point: &CommitPoint) -> Result<()> {
         self.check()?;
-        onceflow::storage::check_next_point(self.image.point.as_ref(), point)?;
+        onceflow::storage::check_commit(self.image.point.as_ref(), delta, point)?;
         delta.check()?;
         let image = Image { entries: Arc::new(self.changed(delta)), point: Some(point.clone()) };
         if self.disk.net.has(Plant::TwoWrites) {

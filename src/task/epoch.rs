@@ -8,6 +8,7 @@ use crate::planted::{self, Bug};
 use crate::stage::Context;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use onceflow_log::{End, Link};
+use onceflow_storage::Delta;
 use onceflow_txn::{
     Action, Changes, CheckBackView, CommitPermit, Event, ListedHalf, PublishPlan, Sealed, SnapshotLocation, Work,
 };
@@ -33,13 +34,24 @@ impl Task {
     /// Hands the task over; the caller has published everything.
     pub(super) async fn release(&mut self) -> Result<()> {
         let actions = self.step(Event::Release);
-        self.carry_out(actions, None).await
+        self.carry_out(actions, None).await?;
+        self.follow_journal()
     }
 
     /// Tells the journal where a snapshot lies, after all of it was acknowledged; the caller has published everything.
     pub(super) async fn record_snapshot(&mut self, location: SnapshotLocation) -> Result<()> {
         let actions = self.step(Event::Snapshot(location));
-        self.carry_out(actions, None).await
+        self.carry_out(actions, None).await?;
+        self.follow_journal()
+    }
+
+    /// S4 without an epoch: the store stands for all that this owner knows of its journal. A journal that loses its records
+    /// by age while the job is stopped begins where the store ends then, and not behind it.
+    fn follow_journal(&mut self) -> Result<()> {
+        match self.coordinator.borrow().point_between_epochs() {
+            Some(point) => self.state.overlay_mut().base_mut().commit(&Delta::default(), &point),
+            None => Ok(()),
+        }
     }
 
     /// Back-pressure: a task that is ahead of its publishing waits.

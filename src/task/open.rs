@@ -168,6 +168,9 @@ impl Opener<'_> {
                 }
                 Action::Owned { generation, incarnation, plans, wait } => {
                     let link = self.link.ok_or_else(|| Error::bug("an owner without an acknowledged claim"))?;
+                    if let Some(point) = self.coordinator.point_between_epochs() {
+                        self.store.commit(&Delta::default(), &point)?;
+                    }
                     return Ok(Opened {
                         link,
                         claimed_at: self.job.monotonic.now(),

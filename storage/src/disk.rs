@@ -21,7 +21,7 @@
 
 use crate::directory::Directory;
 use crate::format::{Format, Status};
-use crate::{Cursor, Delta, KeyRange, MemoryBudget, Order, ReadStore, StateStore, check_load, check_next_point};
+use crate::{Cursor, Delta, KeyRange, MemoryBudget, Order, ReadStore, StateStore, check_commit, check_load};
 use onceflow_types::wire::{Decoder, Encode, checksum};
 use onceflow_types::{CommitPoint, Error, Name, Result, TaskId};
 use std::ops::Bound;
@@ -254,7 +254,7 @@ impl<E: Engine> StateStore for DiskStore<E> {
 
     fn commit(&mut self, delta: &Delta, point: &CommitPoint) -> Result<()> {
         self.usable()?;
-        check_next_point(self.point.as_ref(), point)?;
+        check_commit(self.point.as_ref(), delta, point)?;
         delta.check()?;
         let first = self.point.is_none();
         encode_point(point, &mut self.point_bytes);

@@ -116,5 +116,5 @@ pub use factory::{Backend, MemoryBudget, StoreFactory, StoreOptions, open};
 pub use memory::{MemoryStore, MemoryStores};
 pub use overlay::Overlay;
 pub use range::KeyRange;
-pub use rules::{check_load, check_next_point};
+pub use rules::{check_commit, check_load};
 pub use store::{Cursor, Order, ReadStore, StateStore};

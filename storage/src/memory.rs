@@ -1,6 +1,6 @@
 //! The reference backend: a map in memory.
 
-use crate::{Cursor, Delta, KeyRange, Order, ReadStore, StateStore, StoreFactory, check_load, check_next_point};
+use crate::{Cursor, Delta, KeyRange, Order, ReadStore, StateStore, StoreFactory, check_commit, check_load};
 use onceflow_types::{CommitPoint, Error, Name, Result, TaskId};
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
@@ -82,7 +82,7 @@ impl StateStore for MemoryStore {
     }
 
     fn commit(&mut self, delta: &Delta, point: &CommitPoint) -> Result<()> {
-        check_next_point(self.state.point.as_ref(), point)?;
+        check_commit(self.state.point.as_ref(), delta, point)?;
         delta.check()?;
         self.state.apply(delta);
         self.state.point = Some(point.clone());

@@ -47,7 +47,9 @@ pub trait ReadStore {
 /// 1. **Atomic.** After a crash at any moment the store equals the state before a `commit` or after it, point included.
 /// 2. **Point and state are one.** `commit_point` returns the point of the last `commit` that is in the store.
 /// 3. **No gaps.** The first `commit` of an empty store may carry any epoch from 1; after that `point.epoch` is the
-///    stored epoch + 1, under the same incarnation. Anything else is `Bug`, and nothing changed.
+///    stored epoch + 1, under the same incarnation; or, without changes, the stored epoch of the same Commit again with a
+///    `journal_next` that is no smaller: the journal has gone on without an epoch. Anything else is `Bug`, and nothing
+///    changed.
 /// 4. **A failed commit ends the handle.** When `commit` fails in the backend, the outcome is unknown: every later call
 ///    that could change or report the state returns `Corrupt`, until the store is opened again.
 /// 5. **Read your commits.** After `commit` returns, `get` and `scan` show its changes, and no others.

@@ -127,6 +127,40 @@ async fn checks_after_a_restart_are_answered_from_durable_records_only() {
     assert_eq!(fold.epoch(), decided.epoch(), "a check-back decides nothing");
 }
 
+/// Case 25. The job is down for so long that the log gives its halves up: they are ended all the same, by the handles that
+/// the journal keeps.
+#[tokio::test]
+async fn halves_that_were_given_up_during_an_outage_are_published_once() {
+    let world = World::with(EmbeddedOptions {
+        check_after: Duration::from_millis(5),
+        check_interval: Duration::from_millis(5),
+        checks_max: 3,
+        ..options()
+    });
+    let ledger = Ledger::new("expired");
+    ledger.make_topics(&*world.plain).await;
+    let (first, all) = (entries(0, 8), entries(0, 11));
+    ledger.produce(&*world.plain, &first).await;
+    world.run(&ledger, quick(), &first).await;
+    ledger.produce(&*world.plain, &all[8..]).await;
+    let dies = world.faulty.on(On::of(Call::End, &ledger.output()), 1, Fault::Death { carried_out: false });
+    let mut runtime = world.start(&ledger, quick()).await;
+    let settled = world.settle(&ledger, &mut runtime, &all).await;
+    assert!(matches!(settled, Settled::Died), "{settled:?}");
+    world.crash(runtime).await;
+    assert_eq!(world.faulty.fired(dies), 1);
+    // Whoever is there in the job's name knows nothing of it, until the log asks no more.
+    let mut asked = 0;
+    while let Ok(check) = tokio::time::timeout(Duration::from_millis(300), world.plain.next_check_back()).await {
+        world.plain.answer_check_back(&check.unwrap(), Verdict::Unknown).await.unwrap();
+        asked += 1;
+    }
+    assert!(asked >= 3, "asked={asked}");
+    world.run(&ledger, quick(), &all).await;
+    let counts = ledger.check(&world.plain, &all).await.unwrap();
+    assert_eq!(counts.messages, 11, "each once, also for plain consumers");
+}
+
 /// Case 3, the owner that is still alive: it says Unknown until the half is ended, and Rollback to orphans.
 #[tokio::test]
 async fn checks_while_the_owner_publishes_are_answered_unknown_and_orphans_rolled_back() {

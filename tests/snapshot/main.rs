@@ -17,7 +17,7 @@ use onceflow::log::{Log, MessageBatch, Queues, TopicSpec};
 use onceflow::topology::{Delivery, StartPolicy, StreamBuilder, Topology};
 use onceflow::txn::{JournalRecord, Snapshot};
 use onceflow::types::{ErrorKind, Incarnation, Name, Offset, Partition};
-use onceflow::{Config, Runtime, TopicReader};
+use onceflow::{Config, Runtime, Standing, TopicReader};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -318,6 +318,35 @@ async fn chunks_that_were_deleted_are_data_loss_and_an_old_store_is_kept() {
     assert_eq!(kind, ErrorKind::DataLoss, "{report}");
     assert!(report.contains("chunks are missing"), "{report}");
     assert_eq!(bench.stores.counts.destroyed.load(SeqCst), 0, "it may be all that is left");
+}
+
+/// Case 33. A job that was stopped for longer than its log keeps anything: all journals are empty, and begin where they
+/// end. With its local state it goes on, after a clean stop and after a crash.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_its_local_state_a_job_goes_on_from_journals_that_are_empty() {
+    for clean in [true, false] {
+        let mut bench = Bench::payments().await;
+        bench.produce(300).await;
+        bench.run_and_drain(NEVER).await;
+        // Once more without anything to do: a Claim, a Snapshot perhaps, and a Release perhaps.
+        if clean {
+            bench.run_and_drain(OFTEN).await;
+        } else {
+            let mut runtime = bench.start(NEVER).await;
+            assert!(runtime.wait_caught_up(PATIENCE).await.unwrap());
+            while runtime.status().values().any(|status| status.state != Standing::Running) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            drop(runtime);
+        }
+        for journal in bench.journals().await {
+            let end = bench.log.offsets(&journal).await.unwrap().next;
+            bench.log.truncate(&journal, end);
+        }
+        bench.produce(300).await;
+        bench.run_and_drain(NEVER).await;
+        bench.verify().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

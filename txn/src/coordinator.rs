@@ -162,6 +162,16 @@ impl Coordinator {
         Some(CommitPoint { published_through: point.epoch, unpublished: vec![], ..point })
     }
 
+    /// What the store of a task stands for between two epochs, or after the Release: every record that was folded. An epoch of
+    /// a generation that was released cannot come any more, so a point need not tell of the Release. `None` before the
+    /// first epoch and in any other moment.
+    pub fn point_between_epochs(&self) -> Option<CommitPoint> {
+        let handed_over = matches!(self.phase, Phase::Over) && self.fold.released();
+        let between = matches!(self.phase, Phase::Idle) && self.generation.is_some();
+        let point = self.fold.point().filter(|_| between || handed_over)?;
+        Some(CommitPoint { journal_next: self.fold.next(), ..point })
+    }
+
     /// The newest valid Claim among records read from [`cursor`](Self::cursor) on, if there is one: then the owner is
     /// fenced. Changes nothing: a record that was only read decides nothing.
     pub fn newer_claim(&self, records: &[ReadRecord]) -> Option<Generation> {

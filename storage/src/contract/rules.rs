@@ -2,7 +2,7 @@
 
 use super::support::{Contract, copy_directory, entries, point, puts};
 use crate::{Delta, KeyRange, Order};
-use onceflow_types::{Epoch, ErrorKind, Incarnation};
+use onceflow_types::{CommitPoint, Epoch, ErrorKind, Incarnation, Offset};
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -68,7 +68,8 @@ pub fn rule_02_point_and_state_are_one(contract: &Contract<'_>) {
     assert_eq!(store.commit_point().unwrap(), Some(&point(4)), "an epoch without changes moves the point");
 }
 
-/// Rule 3: any first epoch from 1, then one by one, in one incarnation; otherwise `Bug` and nothing changed.
+/// Rule 3: any first epoch from 1, then one by one, in one incarnation, or the same without changes and further on in the
+/// journal; otherwise `Bug` and nothing changed.
 pub fn rule_03_epochs_have_no_gaps(contract: &Contract<'_>) {
     let factory = contract.factory("live");
     let mut store = Contract::open(&*factory).unwrap();
@@ -84,6 +85,21 @@ pub fn rule_03_epochs_have_no_gaps(contract: &Contract<'_>) {
         assert_eq!(all(&*store), [(b"k".to_vec(), b"old".to_vec())]);
     }
     store.commit(&change, &point(42)).unwrap();
+
+    // The journal goes on without an epoch.
+    let further = |by: i64| CommitPoint {
+        journal_next: Offset::new(point(42).journal_next.get().checked_add_signed(by).unwrap()),
+        ..point(42)
+    };
+    store.commit(&Delta::default(), &further(3)).unwrap();
+    store.commit(&Delta::default(), &further(3)).unwrap();
+    let other = CommitPoint { commit_checksum: point(42).commit_checksum + 1, ..further(4) };
+    for (delta, wrong) in [(change, further(4)), (Delta::default(), further(2)), (Delta::default(), other)] {
+        assert_eq!(store.commit(&delta, &wrong).unwrap_err().kind(), ErrorKind::Bug, "rule 3: the same epoch");
+    }
+    drop(store);
+    let store = Contract::open(&*factory).unwrap();
+    assert_eq!(store.commit_point().unwrap(), Some(&further(3)));
 }
 
 /// Rule 5: what is committed is read, and nothing else; a changed value replaces the old one as a whole.
