@@ -12,10 +12,10 @@
 //!
 //! # Damage
 //! Every stored value carries a CRC32C over itself and its key, checked when it is read: damage is `DataLoss`, never
-//! a hole and never other data. There is one thing that fjall cannot tell apart: damage to the framing of its journal
-//! (the newest data) and a write that a crash cut off. It drops what follows; the log is then shorter. An owner that
-//! has seen an acknowledgement notices, because the same offset is given again. The other way round, a write that power
-//! loss tore in the middle, which nobody had an acknowledgement for, may be reported as damage at the next opening.
+//! a hole and never other data. After a clean close the log must end where it was closed, else it is `DataLoss`, too. After
+//! a crash the newest writes may be torn; nobody had an acknowledgement for them when each append is synced, and they are
+//! cut off, with a warning. Damage to exactly that part (the newest journal) after a crash cannot be told from a torn
+//! write: the log is then shorter. An owner that has seen an acknowledgement notices, because the same offset is given again.
 //!
 //! ```
 //! use onceflow_log::embedded::{EmbeddedLog, EmbeddedOptions};
@@ -51,6 +51,7 @@
 //! | --- | --- |
 //! | `options` | [`EmbeddedOptions`], [`Sync`] |
 //! | `directory` | lock and format of the directory |
+//! | `closing`, `journal` | what a clean close leaves, and what is mended after a stop that was none |
 //! | `store` | the database: keyspaces, queues, reports |
 //! | `sealed`, `chunk`, `half` | what is stored, byte by byte |
 //! | `queues` | what readers see of a queue |
@@ -61,10 +62,12 @@
 
 mod checks;
 mod chunk;
+mod closing;
 mod committer;
 mod directory;
 mod fault;
 mod half;
+mod journal;
 mod log;
 mod options;
 mod queues;

@@ -1,9 +1,11 @@
 //! A barrier for panics of the engines that panic on damaged files.
 
+use crate::files::advice_in_text;
 use onceflow_types::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call of an engine; a panic inside becomes `Corrupt` (rule 10).
+/// Runs a call of an engine; a panic inside becomes `Corrupt` (rule 10), or `Invalid` when
+/// the disk is full.
 ///
 /// The engine may be left in any state, which is why callers treat the error like every other `Corrupt`: the handle is
 /// dropped. Has no effect in programs built with `panic = "abort"`.
@@ -14,7 +16,9 @@ pub(crate) fn contain<T>(engine: &str, call: impl FnOnce() -> Result<T>) -> Resu
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("no message");
-        Err(Error::corrupt(format!("{engine} panicked: {text}")))
+        let advice = advice_in_text(text);
+        let message = format!("{engine} panicked{advice}: {text}");
+        Err(if advice.is_empty() { Error::corrupt(message) } else { Error::invalid(message) })
     })
 }
 

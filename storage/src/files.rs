@@ -1,6 +1,7 @@
 //! Small files, and what a failed file operation means to the caller.
 
 use onceflow_types::{Error, Result};
+use std::error::Error as StdError;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
@@ -12,17 +13,52 @@ pub(crate) const STATUS_FILE: &str = "STATUS";
 /// The largest small file. Ours take some hundred bytes; a larger one is not ours.
 const SMALL_FILE_BYTES_MAX: u64 = 4096;
 
-/// The error for a failed file operation: what was tried, where, and what to do where we know it.
-pub(crate) fn failure(what: &str, path: &Path, error: io::Error) -> Error {
-    let advice = match error.kind() {
+/// What an operator can do about a failed file operation, as a part of a message; empty where we do not know it.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             ", make it writable for this user or choose another directory"
         }
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ", free space and start again",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => FREE_SPACE,
         ErrorKind::NotADirectory => ", a part of the path is a file",
         _ => "",
-    };
+    }
+}
+
+const FREE_SPACE: &str = ", free space and start again";
+
+/// The error for a failed file operation: what was tried, where, and what to do where we know it.
+pub(crate) fn failure(what: &str, path: &Path, error: io::Error) -> Error {
+    let advice = advice(&error);
     Error::invalid(format!("cannot {what} state file{advice}: path={}", path.display())).with_source(error)
+}
+
+/// The error for a failed call of an engine.
+///
+/// `Corrupt`, so that the store is opened again and rebuilt when that fails, too; but `Invalid` when the disk is full or may
+/// not be written: that damages nothing, a store rebuilt there would fail in the same way, and the good one would be gone.
+pub(crate) fn engine_failure(engine: &str, what: &str, error: impl StdError + Send + Sync + 'static) -> Error {
+    let advice = advice_in_chain(&error);
+    let text = format!("{engine} {what} failed{advice}");
+    if advice.is_empty() { Error::corrupt(text) } else { Error::invalid(text) }.with_source(error)
+}
+
+fn advice_in_chain(error: &(dyn StdError + 'static)) -> &'static str {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let known = error.downcast_ref::<io::Error>().map_or("", advice);
+        if !known.is_empty() {
+            return known;
+        }
+        next = error.source();
+    }
+    advice_in_text(&error.to_string())
+}
+
+/// The same for engines that give only the system's words: RocksDB, and those that panic.
+pub(crate) fn advice_in_text(text: &str) -> &'static str {
+    let full = ["No space left on device", "Disk quota exceeded"];
+    if full.iter().any(|words| text.contains(words)) { FREE_SPACE } else { "" }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +136,21 @@ mod tests {
             assert_eq!(error.kind(), onceflow_types::ErrorKind::Invalid);
             assert!(error.to_string().contains(advice) && error.to_string().ends_with("path=/a/b"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_full_disk_does_not_cost_the_store() {
+        let kind = |error: Error| error.kind();
+        let full = || io::Error::from(ErrorKind::StorageFull);
+        assert_eq!(kind(engine_failure("engine", "commit", full())), onceflow_types::ErrorKind::Invalid);
+        // Below another error, and as text only.
+        let wrapped = Error::corrupt("table").with_source(full());
+        assert_eq!(kind(engine_failure("engine", "open", wrapped)), onceflow_types::ErrorKind::Invalid);
+        let text = io::Error::other("IO error: No space left on device: while appending");
+        let error = engine_failure("engine", "flush", text);
+        assert_eq!(error.to_string(), "engine flush failed, free space and start again");
+        let broken = engine_failure("engine", "get", io::Error::other("bad block"));
+        assert_eq!(kind(broken), onceflow_types::ErrorKind::Corrupt);
     }
 
     #[test]

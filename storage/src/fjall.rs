@@ -22,6 +22,7 @@
 
 use crate::contain::contain;
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
+use crate::files::{engine_failure, sync_directory};
 use crate::{Delta, MemoryBudget, Order};
 use ::fjall::{CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, KvPair, OwnedWriteBatch, PersistMode};
 use onceflow_types::{Error, Result};
@@ -29,6 +30,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const KEYSPACE: &str = "state";
+/// Where fjall keeps the folders of keyspaces.
+const KEYSPACES_FOLDER: &str = "keyspaces";
 /// Flushes and compactions of one task; more threads would only compete with the tasks.
 const WORKER_THREADS: usize = 1;
 /// The least that fjall allows. Journals are deleted when the memtables they cover are flushed.
@@ -68,6 +71,8 @@ impl Fjall {
             .open()?;
         let own_limit = (memory.write_buffer_bytes as u64).saturating_mul(OWN_LIMIT_FACTOR);
         let state = database.keyspace(KEYSPACE, || KeyspaceCreateOptions::default().max_memtable_size(own_limit))?;
+        // fjall makes a folder for it and does not sync its name; a lost one would take all that was synced with it.
+        sync_directory(&data.join(KEYSPACES_FOLDER)).map_err(std::io::Error::other)?;
         Ok(Fjall { write_buffer_bytes: memory.write_buffer_bytes, buffered_bytes: 0, state, database })
     }
 
@@ -94,7 +99,12 @@ impl Fjall {
 }
 
 fn failure(what: &'static str) -> impl Fn(::fjall::Error) -> Error {
-    move |error| Error::corrupt(format!("fjall {what} failed")).with_source(error)
+    move |error| {
+        let flush_failed = matches!(error, ::fjall::Error::Poisoned);
+        let failed = engine_failure(Fjall::NAME, what, error);
+        // fjall does not say why a flush in the background has failed.
+        if flush_failed { failed.context("an earlier flush failed, free space if the disk is full") } else { failed }
+    }
 }
 
 impl Engine for Fjall {

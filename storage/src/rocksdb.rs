@@ -16,6 +16,7 @@
 //! all stores.
 
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
+use crate::files::engine_failure;
 use crate::{Delta, MemoryBudget, Order};
 use ::rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, LogLevel, Options, ReadOptions,
@@ -72,7 +73,7 @@ fn options(new: bool, memory: &MemoryBudget) -> Options {
 }
 
 fn failure(what: &'static str) -> impl Fn(::rocksdb::Error) -> Error {
-    move |error| Error::corrupt(format!("rocksdb {what} failed")).with_source(error)
+    move |error| engine_failure(RocksDb::NAME, what, error)
 }
 
 impl Engine for RocksDb {

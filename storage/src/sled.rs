@@ -26,6 +26,7 @@
 
 use crate::contain::contain;
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
+use crate::files::engine_failure;
 use crate::{Delta, MemoryBudget, Order};
 use ::sled::{Batch, Config, Db, IVec, Iter};
 use onceflow_types::wire::{Decoder, Encode, checksum, checksum_append};
@@ -89,7 +90,7 @@ fn unseal<'v>(key: &[u8], sealed: &'v [u8]) -> Result<&'v [u8]> {
 }
 
 fn failure(what: &'static str) -> impl Fn(::sled::Error) -> Error {
-    move |error| Error::corrupt(format!("sled {what} failed")).with_source(error)
+    move |error| engine_failure(Sled::NAME, what, error)
 }
 
 impl Sled {

@@ -79,7 +79,8 @@ pub trait StateStore: ReadStore + Send {
     /// Applies `delta` and sets the point, in one atomic write. The only way in which committed state changes.
     ///
     /// # Errors
-    /// `Bug` for an epoch out of order (rule 3), `Corrupt` when the backend failed (rule 4).
+    /// `Bug` for an epoch out of order (rule 3), `Corrupt` when the backend failed (rule 4), `Invalid` when it failed because
+    /// the disk is full or may not be written: nothing is damaged, and the store opens again when there is space.
     fn commit(&mut self, delta: &Delta, point: &CommitPoint) -> Result<()>;
 
     /// Adds entries before the first commit (rule 12).

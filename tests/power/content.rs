@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -36,7 +37,7 @@ pub enum Change {
 
 impl Change {
     /// The pages whose bytes may differ afterwards.
-    pub fn pages(&self, length_before: u64) -> std::ops::Range<u64> {
+    pub fn pages(&self, length_before: u64) -> Range<u64> {
         let (start, end) = match self {
             Change::Write { offset, data } => (*offset, offset + data.len() as u64),
             Change::Length(length) => (*length.min(&length_before), length_before),
@@ -68,6 +69,19 @@ impl Content {
 
     pub fn set_page(&mut self, number: u64, page: Page) {
         self.pages.insert(number, page);
+    }
+
+    /// Takes a page over, and that it is not there.
+    pub fn copy_page(&mut self, from: &Content, number: u64) {
+        match from.pages.get(&number) {
+            Some(page) => self.pages.insert(number, page.clone()),
+            None => self.pages.remove(&number),
+        };
+    }
+
+    /// Those of some pages that are there.
+    pub fn held(&self, numbers: Range<u64>) -> impl Iterator<Item = u64> {
+        self.pages.range(numbers).map(|(number, _)| *number)
     }
 
     /// Sets the length; what lies behind it is gone, and zeros when the file grows again.

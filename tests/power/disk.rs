@@ -260,7 +260,14 @@ fn apply_name(names: &mut BTreeMap<String, Node>, change: &NameChange) {
 
 impl File {
     fn change(&mut self, change: Change) {
-        for page in change.pages(self.cache.length()) {
+        let range = change.pages(self.cache.length());
+        // Where zeros come to nothing, nothing changes: journals are laid out far beyond what is in them.
+        let pages: Vec<u64> = match &change {
+            Change::Write { .. } => range.collect(),
+            _ if range.is_empty() => vec![],
+            _ => self.cache.held(range).collect(),
+        };
+        for page in pages {
             self.dirty.insert(page);
             self.lost.remove(&page);
         }
@@ -279,7 +286,7 @@ impl File {
 
     fn sync(&mut self) {
         for page in std::mem::take(&mut self.dirty) {
-            self.durable.set_page(page, self.cache.page(page));
+            self.durable.copy_page(&self.cache, page);
         }
         self.durable.cut(self.cache.length());
         self.changes.clear();
@@ -304,7 +311,7 @@ impl File {
                 Kept::Names | Kept::Drawn => dice.below(2) == 0,
             };
             if there {
-                content.set_page(page, self.cache.page(page));
+                content.copy_page(&self.cache, page);
                 // The length comes with the page, or the page would not be seen.
                 let end = ((page + 1) * PAGE).min(self.cache.length());
                 content.set_length(content.length().max(end));
@@ -348,7 +355,7 @@ impl File {
                 seen.apply(change);
             }
             for (page, _) in self.dirty.iter().zip(&version).filter(|(_, version)| **version == count) {
-                content.set_page(*page, seen.page(*page));
+                content.copy_page(&seen, *page);
             }
             if let Some(torn) = torn.filter(|_| torn_version == count) {
                 mixed = self.dirty.iter().nth(torn).map(|page| (*page, seen.page(*page)));

@@ -22,7 +22,6 @@ pub struct Ledger {
     images: usize,
     opened: usize,
     refused: BTreeMap<&'static str, usize>,
-    recordings: usize,
     calls: usize,
     syncs: usize,
     wrong: Vec<String>,
@@ -30,11 +29,23 @@ pub struct Ledger {
 
 impl Ledger {
     pub fn count(&mut self, found: Result<Found, String>, what: &str) {
+        self.images += 1;
         match found {
             Ok(Found::Opened(_)) => self.opened += 1,
             Ok(Found::Refused(kind)) => *self.refused.entry(kind.as_str()).or_default() += 1,
             Err(text) => self.wrong.push(format!("{what}: {text}")),
         }
+    }
+
+    pub fn figures(&self) -> String {
+        let refused: String = self.refused.iter().map(|(kind, count)| format!(" {kind}={count}")).collect();
+        let (images, opened, wrong) = (self.images, self.opened, self.wrong.len());
+        format!("images={images} opened={opened}{refused} wrong={wrong}")
+    }
+
+    /// Fails when anything was wrong.
+    pub fn finish(&self, name: &str) {
+        assert!(self.wrong.is_empty(), "{name}: {} wrong\n{}", self.wrong.len(), self.wrong.join("\n"));
     }
 }
 
@@ -44,10 +55,11 @@ type Base = (TempDir, Seen);
 /// Makes `count` images and looks at each; prints the line for the ledger.
 ///
 /// Every second recording begins with an image of the one before, so power is also lost while a store recovers.
-pub fn run(subject: &dyn Subject, library: &Path, count: usize) -> Ledger {
+pub fn run(subject: &dyn Subject, library: &Path, count: usize) {
     let mut ledger = Ledger::default();
     let mut base = None;
-    for round in 0..count.div_ceil(ROUND) {
+    let recordings = count.div_ceil(ROUND);
+    for round in 0..recordings {
         let seed = round as u64 / 2 + 1;
         let images = (count - ledger.images).min(ROUND);
         let again = base.take();
@@ -55,19 +67,14 @@ pub fn run(subject: &dyn Subject, library: &Path, count: usize) -> Ledger {
         let life = Life { seed, steps };
         base = one_round(subject, library, life, again, images, &mut ledger);
     }
-    let refused: String = ledger.refused.iter().map(|(kind, count)| format!(" {kind}={count}")).collect();
     println!(
-        "\npower: store={} images={} opened={}{refused} wrong={} recordings={} calls={} syncs={}",
+        "\npower: store={} {} recordings={recordings} calls={} syncs={}",
         subject.name(),
-        ledger.images,
-        ledger.opened,
-        ledger.wrong.len(),
-        ledger.recordings,
+        ledger.figures(),
         ledger.calls,
         ledger.syncs
     );
-    assert!(ledger.wrong.is_empty(), "{}\n{}", subject.name(), ledger.wrong.join("\n"));
-    ledger
+    ledger.finish(subject.name());
 }
 
 /// Records one life and makes images of it; returns one of them for the next round, when this one began with nothing.
@@ -87,7 +94,6 @@ fn one_round(
     let order = format!("{} {} {}", subject.name(), life.seed, life.steps);
     let Run { calls, success, output } = shim::run(library, &order, watched.path(), None);
     assert!(success, "{order}: {output}");
-    ledger.recordings += 1;
     ledger.calls += calls.len();
     ledger.syncs += calls.iter().filter(|call| is_sync(call)).count();
 
@@ -103,12 +109,11 @@ fn one_round(
             let what =
                 format!("seed={} fresh={fresh} call={moment} of {} {kept:?} image={next}", life.seed, calls.len());
             disk.store(image.path(), kept, &mut dice.clone());
-            let found = subject.check(&image.path().join(PLACE), life, &seen);
+            let found = check(subject, &image.path().join(PLACE), life, &seen);
             if let Err(text) = &found {
                 keep(subject, &disk, kept, &dice, &what, text);
             }
             ledger.count(found, &what);
-            ledger.images += 1;
             if for_next == Some(*moment) && kept_for_next.is_none() {
                 let again = shim::scratch();
                 disk.store(again.path(), kept, &mut dice.clone());
@@ -123,6 +128,12 @@ fn one_round(
         }
     }
     kept_for_next
+}
+
+/// [`Subject::check`], while no process is started.
+pub fn check(subject: &dyn Subject, place: &Path, life: Life, seen: &Seen) -> Result<Found, String> {
+    let _looking = shim::looking();
+    subject.check(place, life, seen)
 }
 
 /// Where the subject lies in the watched directory.

@@ -3,8 +3,7 @@
 use crate::recording::{self, Call};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
-use std::sync::mpsc;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -73,6 +72,13 @@ fn build() -> Option<(TempDir, PathBuf)> {
     }
 }
 
+static LOOKING: RwLock<()> = RwLock::new(());
+
+/// To be held while something is open in this process.
+pub fn looking() -> RwLockReadGuard<'static, ()> {
+    LOOKING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What a process was and did.
 pub struct Run {
     pub calls: Vec<Call>,
@@ -103,7 +109,11 @@ pub fn run(library: &Path, order: &str, watched: &Path, fault: Option<Fault>) ->
         };
         command.env("ONCEFLOW_POWER_FAULT", format!("{} {} {errno} {sticky}", fault.class, fault.number));
     }
-    let mut child = command.spawn().unwrap();
+    let mut child = {
+        // Between its fork and its exec the process holds all our files, and with them the locks of what is looked at.
+        let _alone = LOOKING.write().unwrap_or_else(PoisonError::into_inner);
+        command.spawn().unwrap()
+    };
     let mut errors = child.stderr.take().unwrap();
     let (sender, receiver) = mpsc::channel();
     // Reads to the end, which comes with the process.

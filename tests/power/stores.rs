@@ -204,6 +204,20 @@ impl Subject for Store {
         }
     }
 
+    fn check_damaged(&self, place: &Path, life: Life, seen: &Seen) -> Result<Found, String> {
+        let read = || Store::read(&*self.options(place).open(&job(), &task())?, life.seed);
+        match read() {
+            Ok(Ok(epoch)) if epoch == seen.closed => Ok(Found::Opened(epoch)),
+            Ok(Ok(epoch)) => Err(format!("another epoch: found={epoch} closed={}", seen.closed)),
+            Ok(Err(text)) => Err(text),
+            // `Invalid` where the damage hides that this is a store at all.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) => {
+                Ok(Found::Refused(error.kind()))
+            }
+            Err(error) => Err(format!("{error:?}")),
+        }
+    }
+
     fn check(&self, place: &Path, life: Life, seen: &Seen) -> Result<Found, String> {
         let options = self.options(place);
         let read = |options: &StoreOptions| -> Result<Result<u64, String>> {

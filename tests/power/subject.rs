@@ -18,6 +18,12 @@ pub trait Subject: Sync {
     /// # Errors
     /// Text: what is wrong with what was found.
     fn check(&self, place: &Path, life: Life, seen: &Seen) -> Result<Found, String>;
+
+    /// Opens what was closed and then damaged, and reads all of it.
+    ///
+    /// # Errors
+    /// Text: other data, or an end that came too early.
+    fn check_damaged(&self, place: &Path, life: Life, seen: &Seen) -> Result<Found, String>;
 }
 
 /// One life: the same numbers, the same steps.

@@ -4,8 +4,11 @@
 //! | --- | --- |
 //! | `FORMAT` | `onceflow-log`, a space, the version in decimal, a newline |
 //! | `LOCK` | nothing; locked while the log is open |
+//! | `CLOSED` | see [`closing`](super::closing) |
 //! | `data/` | fjall's database |
 
+use super::fault::advice;
+use super::journal::sync_directory;
 use onceflow_types::{Error, Result};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -35,7 +38,12 @@ impl Directory {
         if fresh && is_fresh(path)? {
             write_format(path).map_err(|e| failed(path, e))?;
         }
+        create_private(&path.join(DATA_FOLDER)).map_err(|e| failed(path, e))?;
         Ok(Directory { path: path.to_owned(), _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where the database lies.
@@ -44,15 +52,28 @@ impl Directory {
     }
 }
 
-#[cfg(unix)]
+/// Makes a directory and what is missing above it, durably: what is acknowledged is there after loss of power only if the
+/// names above it are.
 fn create_private(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
+    for path in missing.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
+        match private_directories().create(path) {
+            // Another opening was quicker; the lock decides between the two.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_directory(parent.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
 }
 
-#[cfg(not(unix))]
-fn create_private(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)
+fn private_directories() -> fs::DirBuilder {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "permissions are set on unix only"))]
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
 }
 
 /// Whether nothing was ever stored here; an error when something else was.
@@ -106,17 +127,16 @@ fn write_format(path: &Path) -> io::Result<()> {
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
     file.sync_all()?;
     fs::rename(&new, path.join(FORMAT_FILE))?;
-    #[cfg(unix)]
-    File::open(path)?.sync_all()?;
-    Ok(())
+    sync_directory(path)
 }
 
 fn foreign(path: &Path) -> Error {
     Error::invalid(format!("directory holds something that is not a log: path={}", path.display()))
 }
 
-fn failed(path: &Path, error: io::Error) -> Error {
-    Error::invalid(format!("log directory cannot be used: path={}", path.display())).with_source(error)
+pub(super) fn failed(path: &Path, error: io::Error) -> Error {
+    let text = format!("log directory cannot be used{}: path={}", advice(&error), path.display());
+    Error::invalid(text).with_source(error)
 }
 
 #[cfg(test)]

@@ -1,13 +1,34 @@
 //! What fjall's errors mean to the caller.
 
 use onceflow_types::{Error, Result};
+use std::io::{self, ErrorKind};
 use std::path::Path;
+
+/// What an operator can do about a failed file operation, as a part of a message; empty where we do not know it.
+pub(super) fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ", free space and start again",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ", make it writable for this user",
+        _ => "",
+    }
+}
+
+/// The file operation that failed, and what can be done about it.
+fn operation(error: &fjall::Error) -> Option<(&io::Error, &'static str)> {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => Some((error, advice(error))),
+        _ => None,
+    }
+}
 
 /// Of an opening.
 pub(super) fn opening(path: &Path, error: fjall::Error) -> Error {
-    let text = format!("log cannot be opened: path={}", path.display());
+    let advice = operation(&error).map_or("", |(_, advice)| advice);
+    let text = format!("log cannot be opened{advice}: path={}", path.display());
     let fault = match &error {
         fjall::Error::Locked => Error::fenced(text),
+        // A full disk damages nothing.
+        _ if !advice.is_empty() => Error::invalid(text),
         fjall::Error::Io(_) | fjall::Error::InvalidVersion(_) => Error::invalid(text),
         _ => Error::data_loss(text),
     };
@@ -28,7 +49,10 @@ pub(super) fn reading(error: fjall::Error) -> Error {
 pub(super) fn writing(error: fjall::Error) -> Error {
     match &error {
         fjall::Error::Poisoned => failed_before().with_source(error),
-        _ => Error::retry("log cannot be written").with_source(error),
+        _ => {
+            let advice = operation(&error).map_or("", |(_, advice)| advice);
+            Error::retry(format!("log cannot be written{advice}")).with_source(error)
+        }
     }
 }
 
@@ -39,7 +63,7 @@ pub(super) fn syncing(error: &fjall::Error) -> Error {
 
 /// After a failed write or sync nothing can be known about the file any more (fsyncgate), so nothing more is written.
 pub(super) fn failed_before() -> Error {
-    Error::invalid("log has failed to write before and must be opened again")
+    Error::invalid("log has failed to write before, check the disk, free space if it is full, and open the log again")
 }
 
 /// Turns a number read from disk into a typed error where it cannot be.

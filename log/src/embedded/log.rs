@@ -2,10 +2,12 @@
 
 use super::checks::{Checks, Waiting};
 use super::chunk::Draft;
+use super::closing::{Closed, Closing};
 use super::committer::Committer;
-use super::directory::Directory;
+use super::directory::{self, Directory};
 use super::fault;
 use super::half::{self, At, Checked};
+use super::journal;
 use super::options::{BATCH_BYTES_MAX, EmbeddedOptions, Sync, check_name};
 use super::queues::Queues;
 use super::read;
@@ -32,9 +34,10 @@ pub struct EmbeddedLog {
     group: Arc<str>,
 }
 
-/// An open log. Fields are dropped in order: the writer first, the lock last.
+/// An open log. Fields are dropped in order: the writer first, then the log is closed, the lock last.
 struct Open {
     committer: Committer,
+    _closing: Closing,
     shared: Arc<Shared>,
     _directory: Directory,
 }
@@ -48,10 +51,19 @@ impl EmbeddedLog {
     pub fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<EmbeddedLog> {
         options.check()?;
         let directory = Directory::open(path.as_ref())?;
+        let path = directory.path();
+        let closed = Closed::read(path).map_err(|e| directory::failed(path, e))?;
+        if closed.is_none() {
+            journal::mend(&directory.data()).map_err(|e| directory::failed(path, e))?;
+        }
         let store = Store::open(&directory.data(), &options)?;
-        let connection = store.begin(&options)?;
         let (checks, places) = load_halves(&store, &options)?;
         let mut tails = store.queues(&options.broker)?;
+        if let Some(closed) = closed {
+            closed.check(Closed::of(&tails, places.next), path)?;
+        }
+        Closed::remove(path).map_err(|e| directory::failed(path, e))?;
+        let connection = store.begin(&options)?;
         if options.retention_bytes.is_some() {
             for tail in &mut tails {
                 tail.bytes = store.chunk_bytes(&tail.queue)?;
@@ -64,13 +76,22 @@ impl EmbeddedLog {
         let (group, sync) = (options.group.clone(), options.sync);
         let link = Link::new(options.broker.clone(), connection);
         let checks = Mutex::new(checks);
-        let shared = Arc::new(Shared { store, queues, options, link, checks, halves_added: Notify::new() });
+        let shared = Arc::new(Shared {
+            store,
+            queues,
+            options,
+            link,
+            checks,
+            halves_added: Notify::new(),
+            failed: false.into(),
+        });
         let writer = Writer::new(shared.clone(), tails, places.oldest, places.next);
         let committer = match sync {
             Sync::EachAppend => Committer::grouped(writer)?,
             Sync::Never => Committer::direct(writer),
         };
-        Ok(EmbeddedLog { open: Arc::new(Open { committer, shared, _directory: directory }), group })
+        let closing = Closing { shared: shared.clone(), directory: path.to_owned() };
+        Ok(EmbeddedLog { open: Arc::new(Open { committer, _closing: closing, shared, _directory: directory }), group })
     }
 
     /// A handle for another producer group on the same log.
@@ -301,9 +322,6 @@ fn load_halves(store: &Store, options: &EmbeddedOptions) -> Result<(Checks, Plac
         Ok((place, At::decode(place, &value)?.stored()))
     });
     let oldest = oldest.transpose()?;
-    let last = match halves.next_back() {
-        Some(entry) => Some(half::place(&entry.key().map_err(fault::reading)?)?),
-        None => oldest.map(|(place, _)| place),
-    };
-    Ok((checks, Places { oldest, next: last.map_or(0, |last| last + 1) }))
+    drop(halves);
+    Ok((checks, Places { oldest, next: store.place_next()? }))
 }

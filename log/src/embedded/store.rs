@@ -12,6 +12,7 @@
 
 use super::chunk::{self, Chunk};
 use super::fault::{self, damaged};
+use super::journal::sync_directory;
 use super::options::EmbeddedOptions;
 use super::queues::Queue;
 use super::sealed;
@@ -37,6 +38,9 @@ const SEALED_MAX: usize = 2;
 /// How long a write waits for a flush: steps of a millisecond, five minutes in all. Beyond that the worker is dead.
 const FLUSH_WAIT: Duration = Duration::from_millis(1);
 const FLUSH_WAITS_MAX: u32 = 300_000;
+
+/// Where fjall keeps the folders of keyspaces.
+const KEYSPACES_FOLDER: &str = "keyspaces";
 
 const BROKER_KEY: &[u8] = b"b";
 const OPENED_KEY: &[u8] = b"o";
@@ -78,13 +82,17 @@ impl Store {
             let apart = KvSeparationOptions::default().compression(CompressionType::None);
             small().with_kv_separation(Some(apart.separation_threshold(SEPARATE_BYTES_MIN)))
         };
-        Ok(Store {
+        let store = Store {
             chunks: database.keyspace("chunks", large)?,
             halves: database.keyspace("halves", large)?,
             checks: database.keyspace("checks", small)?,
             meta: database.keyspace("meta", small)?,
             database,
-        })
+        };
+        // fjall makes a folder for each and does not sync its name; without the folder it would skip all that its journals
+        // hold for it.
+        sync_directory(&path.join(KEYSPACES_FOLDER))?;
+        Ok(store)
     }
 
     /// A batch of changes that are written as one.
@@ -148,6 +156,12 @@ impl Store {
         let queue = Queue::new(id, partition, first, last.next());
         let (next, stored) = (last.next(), last.stored);
         Ok(Tail { queue: Arc::new(queue), last: last.base, next, stored, bytes: 0 })
+    }
+
+    /// The next free place of a half.
+    pub(super) fn place_next(&self) -> Result<u64> {
+        let Some(last) = self.halves.iter().next_back() else { return Ok(0) };
+        Ok(super::half::place(&last.key().map_err(fault::reading)?)? + 1)
     }
 
     /// Adds up the bytes of a queue's chunks.

@@ -12,6 +12,7 @@ use crate::{Acked, Link, TopicSpec};
 use fjall::{OwnedWriteBatch, PersistMode};
 use onceflow_types::{Error, Offset, Offsets, Partition, Result, Timestamp};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     pub(super) checks: Mutex<Checks>,
     /// Rings when a half was added.
     pub(super) halves_added: Notify,
+    /// A write or a sync has failed: nothing more is written.
+    pub(super) failed: AtomicBool,
 }
 
 impl Shared {
@@ -49,7 +52,6 @@ pub(super) struct Writer {
     buffered_bytes: u64,
     /// Written to the halves and their checks since theirs were.
     buffered_half_bytes: u64,
-    failed: bool,
 }
 
 /// What an entry counts for beside its value, about: key, and the memtable's own.
@@ -72,16 +74,7 @@ impl Writer {
         place_next: u64,
     ) -> Writer {
         let tails = tails.into_iter().map(|tail| (tail.queue.id, tail)).collect();
-        Writer {
-            shared,
-            tails,
-            place_next,
-            oldest,
-            unpublished: vec![],
-            buffered_bytes: 0,
-            buffered_half_bytes: 0,
-            failed: false,
-        }
+        Writer { shared, tails, place_next, oldest, unpublished: vec![], buffered_bytes: 0, buffered_half_bytes: 0 }
     }
 
     /// Appends a draft to a queue.
@@ -129,7 +122,7 @@ impl Writer {
     /// Makes everything written so far durable. `Err` holds for the rest of the writer's life.
     pub(super) fn sync(&mut self) -> fjall::Result<()> {
         let outcome = self.shared.store.database.persist(PersistMode::SyncData);
-        self.failed |= outcome.is_err();
+        self.shared.failed.fetch_or(outcome.is_err(), Ordering::AcqRel);
         outcome
     }
 
@@ -149,7 +142,7 @@ impl Writer {
     }
 
     fn begin(&self) -> Result<OwnedWriteBatch> {
-        if self.failed {
+        if self.shared.failed.load(Ordering::Acquire) {
             return Err(fault::failed_before());
         }
         Ok(self.shared.store.batch())
@@ -164,7 +157,7 @@ impl Writer {
         self.buffered_bytes += batch.len() as u64 * ENTRY_BYTES;
         self.buffered_half_bytes += batch.len() as u64 * ENTRY_BYTES;
         let outcome = batch.commit();
-        self.failed |= outcome.is_err();
+        self.shared.failed.fetch_or(outcome.is_err(), Ordering::AcqRel);
         outcome.map_err(fault::writing)
     }
 
