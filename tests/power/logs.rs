@@ -225,7 +225,7 @@ impl Opened {
             if next != bodies.len() as u64 {
                 return Ok(Err(format!("not at the end of a step: {queue} ends at {next}, not {}", bodies.len())));
             }
-            if first > 0 && (seed % 2 == 0 || left(bodies, first) < RETENTION_BYTES) {
+            if first > 0 && (seed.is_multiple_of(2) || left(bodies, first) < RETENTION_BYTES) {
                 return Ok(Err(format!("dropped too much: {queue} begins at {first} of {next}")));
             }
             if let Err(text) = self.compare(queue, bodies, first).await? {
