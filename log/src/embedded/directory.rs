@@ -5,6 +5,7 @@
 //! | `FORMAT` | `onceflow-log`, a space, the version in decimal, a newline |
 //! | `LOCK` | nothing; locked while the log is open |
 //! | `CLOSED` | see [`closing`](super::closing) |
+//! | `CREATING` | nothing; from the directory's beginning until the database has been made: if that is cut short it starts over |
 //! | `data/` | fjall's database |
 
 use super::fault::advice;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_FILE_NEW: &str = "FORMAT.new";
 const LOCK_FILE: &str = "LOCK";
+const CREATING_FILE: &str = "CREATING";
 const DATA_FOLDER: &str = "data";
 const FORMAT_NAME: &str = "onceflow-log";
 const FORMAT_VERSION: u32 = 1;
@@ -38,8 +40,27 @@ impl Directory {
         if fresh && is_fresh(path)? {
             write_format(path).map_err(|e| failed(path, e))?;
         }
-        create_private(&path.join(DATA_FOLDER)).map_err(|e| failed(path, e))?;
-        Ok(Directory { path: path.to_owned(), _lock: lock })
+        let directory = Directory { path: path.to_owned(), _lock: lock };
+        directory.prepare_data().map_err(|e| failed(path, e))?;
+        Ok(directory)
+    }
+
+    /// fjall does not finish a creation that was cut short. Until there is a whole database nothing was acknowledged.
+    fn prepare_data(&self) -> io::Result<()> {
+        let data = self.data();
+        if self.path.join(CREATING_FILE).exists() && data.exists() {
+            fs::remove_dir_all(&data)?;
+        }
+        create_private(&data)
+    }
+
+    /// From now on the database is whole, and what it lacks is damage.
+    pub(super) fn created(&self) -> Result<()> {
+        let creating = self.path.join(CREATING_FILE);
+        if !creating.exists() {
+            return Ok(());
+        }
+        fs::remove_file(&creating).and_then(|()| sync_directory(&self.path)).map_err(|e| failed(&self.path, e))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -98,11 +119,11 @@ fn check_format(path: &Path, text: &str) -> Result<()> {
     }
 }
 
-/// A crash before `FORMAT` was in place leaves the lock and the unfinished file, which are ours.
+/// A crash before `FORMAT` was in place leaves the lock and the unfinished files, which are ours.
 fn check_empty(path: &Path) -> Result<()> {
     for entry in fs::read_dir(path).map_err(|e| failed(path, e))? {
         let name = entry.map_err(|e| failed(path, e))?.file_name();
-        if name != LOCK_FILE && name != FORMAT_FILE_NEW {
+        if name != LOCK_FILE && name != FORMAT_FILE_NEW && name != CREATING_FILE {
             return Err(foreign(path));
         }
     }
@@ -122,6 +143,9 @@ fn lock(path: &Path) -> Result<File> {
 
 /// Written beside and renamed, so that a crash leaves either no format or the whole.
 fn write_format(path: &Path) -> io::Result<()> {
+    // Before `FORMAT`, so that it is there whenever `FORMAT` is.
+    File::create(path.join(CREATING_FILE))?;
+    sync_directory(path)?;
     let new = path.join(FORMAT_FILE_NEW);
     let mut file = File::create(&new)?;
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
@@ -177,6 +201,21 @@ mod tests {
         fs::write(path.path().join(FORMAT_FILE_NEW), "once").unwrap();
         Directory::open(path.path()).unwrap();
         assert_eq!(fs::read_to_string(path.path().join(FORMAT_FILE)).unwrap(), "onceflow-log 1\n");
+    }
+
+    #[test]
+    fn a_creation_that_was_cut_short_starts_over_and_a_finished_one_never_does() {
+        let path = tempfile::tempdir().unwrap();
+        let part = path.path().join("data/0.jnl");
+        drop(Directory::open(path.path()).unwrap());
+        fs::write(&part, "part").unwrap();
+        let directory = Directory::open(path.path()).unwrap();
+        assert!(!part.exists());
+        directory.created().unwrap();
+        drop(directory);
+        fs::write(&part, "whole").unwrap();
+        Directory::open(path.path()).unwrap().created().unwrap();
+        assert!(part.exists());
     }
 
     #[cfg(unix)]

@@ -57,6 +57,7 @@ impl EmbeddedLog {
             journal::mend(&directory.data()).map_err(|e| directory::failed(path, e))?;
         }
         let store = Store::open(&directory.data(), &options)?;
+        directory.created()?;
         let (checks, places) = load_halves(&store, &options)?;
         let mut tails = store.queues(&options.broker)?;
         if let Some(closed) = closed {
