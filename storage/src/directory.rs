@@ -274,11 +274,15 @@ fn make_directory(path: &Path) -> Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(failure("create", path, e)),
     }
-    match path.parent() {
+    let synced = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => sync_directory(Path::new(".")),
         Some(parent) => sync_directory(parent),
         None => Ok(()),
-    }
+    };
+    synced.inspect_err(|_| {
+        // Or the next opening would find it and trust it. A failure leaves it as it is.
+        let _ = fs::remove_dir(path);
+    })
 }
 
 fn private_directories() -> DirBuilder {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-const CLOSED_FILE: &str = "CLOSED";
+pub(super) const CLOSED_FILE: &str = "CLOSED";
 const CLOSED_FILE_NEW: &str = "CLOSED.new";
 
 /// What a close has left.
@@ -50,15 +50,6 @@ impl Closed {
         };
         let held = sealed::open(CLOSED_FILE.as_bytes(), &bytes);
         Ok(held.and_then(|held| Decoder::new(held).u32()).ok().map(Closed))
-    }
-
-    /// Ends the clean state, before the first write.
-    pub(super) fn remove(directory: &Path) -> io::Result<()> {
-        match fs::remove_file(directory.join(CLOSED_FILE)) {
-            Ok(()) => sync_directory(directory),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 
     fn write(self, directory: &Path) -> io::Result<()> {

@@ -8,6 +8,7 @@
 //! | `CREATING` | nothing; from the directory's beginning until the database has been made: if that is cut short it starts over |
 //! | `data/` | fjall's database |
 
+use super::closing::CLOSED_FILE;
 use super::fault::advice;
 use super::journal::sync_directory;
 use onceflow_types::{Error, Result};
@@ -54,13 +55,17 @@ impl Directory {
         create_private(&data)
     }
 
-    /// From now on the database is whole, and what it lacks is damage.
-    pub(super) fn created(&self) -> Result<()> {
-        let creating = self.path.join(CREATING_FILE);
-        if !creating.exists() {
-            return Ok(());
-        }
-        fs::remove_file(&creating).and_then(|()| sync_directory(&self.path)).map_err(|e| failed(&self.path, e))
+    /// Removes what says how the log was left, before its first write: from now on the database is whole, what it lacks is
+    /// damage, and the log is open. Synced also when there is nothing to remove: an earlier opening may have removed it and
+    /// failed to sync, and what comes back after loss of power would speak of another time.
+    pub(super) fn begin(&self) -> Result<()> {
+        let remove = |name| match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        let removed =
+            remove(CREATING_FILE).and_then(|()| remove(CLOSED_FILE)).and_then(|()| sync_directory(&self.path));
+        removed.map_err(|e| failed(&self.path, e))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -84,7 +89,10 @@ fn create_private(path: &Path) -> io::Result<()> {
             made => made?,
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        sync_directory(parent.unwrap_or(Path::new(".")))?;
+        sync_directory(parent.unwrap_or(Path::new("."))).inspect_err(|_| {
+            // Or the next opening would find it and trust it. A failure leaves it as it is.
+            let _ = fs::remove_dir(path);
+        })?;
     }
     Ok(())
 }
@@ -211,10 +219,10 @@ mod tests {
         fs::write(&part, "part").unwrap();
         let directory = Directory::open(path.path()).unwrap();
         assert!(!part.exists());
-        directory.created().unwrap();
+        directory.begin().unwrap();
         drop(directory);
         fs::write(&part, "whole").unwrap();
-        Directory::open(path.path()).unwrap().created().unwrap();
+        Directory::open(path.path()).unwrap().begin().unwrap();
         assert!(part.exists());
     }
 

@@ -57,13 +57,12 @@ impl EmbeddedLog {
             journal::mend(&directory.data()).map_err(|e| directory::failed(path, e))?;
         }
         let store = Store::open(&directory.data(), &options)?;
-        directory.created()?;
         let (checks, places) = load_halves(&store, &options)?;
         let mut tails = store.queues(&options.broker)?;
         if let Some(closed) = closed {
             closed.check(Closed::of(&tails, places.next), path)?;
         }
-        Closed::remove(path).map_err(|e| directory::failed(path, e))?;
+        directory.begin()?;
         let connection = store.begin(&options)?;
         if options.retention_bytes.is_some() {
             for tail in &mut tails {
