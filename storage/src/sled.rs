@@ -31,6 +31,7 @@ use crate::{Delta, MemoryBudget, Order};
 use ::sled::{Batch, Config, Db, IVec, Iter};
 use onceflow_types::wire::{Decoder, Encode, checksum, checksum_append};
 use onceflow_types::{Error, Result};
+use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,8 +46,30 @@ const LOCK_WAIT: Duration = Duration::from_millis(1);
 const LOCK_WAITS_MAX: u32 = 30_000;
 
 pub(crate) struct Sled {
-    database: Db,
+    database: Handle,
     total: Total,
+}
+
+/// An open database. sled panics when it cannot write at its own drop; nothing is lost by that here, as what was not
+/// closed cleanly is not trusted.
+struct Handle(Option<Db>);
+
+impl Deref for Handle {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        self.0.as_ref().expect("it is taken out in the drop only")
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let database = self.0.take();
+        let _ = contain(Sled::NAME, || {
+            drop(database);
+            Ok(())
+        });
+    }
 }
 
 /// What all entries together look like, kept up to date by each write.
@@ -143,7 +166,7 @@ impl Engine for Sled {
 
     fn open(data: &Path, new: bool, memory: &MemoryBudget) -> Result<Self> {
         contain(Self::NAME, || {
-            let database = Sled::open_database(data, memory)?;
+            let database = Handle(Some(Sled::open_database(data, memory)?));
             let total = if new { Total::default() } else { Sled::verify(&database)? };
             Ok(Sled { database, total })
         })

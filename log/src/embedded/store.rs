@@ -17,7 +17,9 @@ use super::options::EmbeddedOptions;
 use super::queues::Queue;
 use super::sealed;
 use fjall::config::CompressionPolicy;
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch};
+use fjall::{
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch, PersistMode,
+};
 use onceflow_types::wire::{Decoder, Encode};
 use onceflow_types::{Error, Offset, Partition, Result, Timestamp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -109,6 +111,8 @@ impl Store {
             if sealed < SEALED_MAX {
                 return Ok(());
             }
+            // Writes nothing here, but fails when the worker has: then nothing would ever be flushed.
+            self.database.persist(PersistMode::Buffer).map_err(fault::writing)?;
             // The writer is one thread and waits for the disk anyway; there is nothing else to wait on.
             std::thread::park_timeout(FLUSH_WAIT);
         }
