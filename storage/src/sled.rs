@@ -33,6 +33,7 @@ use onceflow_types::wire::{Decoder, Encode, checksum, checksum_append};
 use onceflow_types::{Error, Result};
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// FNV-1a, 64 bits: offset basis and prime (Fowler, Noll, Vo; draft-eastlake-fnv).
@@ -54,6 +55,33 @@ pub(crate) struct Sled {
 /// closed cleanly is not trusted.
 struct Handle(Option<Db>);
 
+/// How long a flush may take before another thread asks for one, too; twice as long each time.
+const FLUSH_WAIT: Duration = Duration::from_secs(1);
+const FLUSH_THREADS_MAX: u32 = 10;
+
+impl Handle {
+    /// Puts everything written on disk.
+    ///
+    /// After a failed write in the background sled keeps the error and may not wake a flush that already waits for that
+    /// write (`exit_reservation` in its logger), which then waits for ever, on a full disk for example. A flush that begins
+    /// afterwards returns with the error, and wakes the others. On a disk that is only slow they all wait for the same.
+    fn flush(&self) -> Result<()> {
+        let (done, outcome) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for number in 0..FLUSH_THREADS_MAX {
+                let done = done.clone();
+                let flush =
+                    move || done.send(contain(Sled::NAME, || self.deref().flush().map(drop).map_err(failure("sync"))));
+                scope.spawn(flush);
+                if let Ok(outcome) = outcome.recv_timeout(FLUSH_WAIT * (1 << number)) {
+                    return outcome;
+                }
+            }
+            outcome.recv().unwrap_or_else(|_| Err(Error::corrupt("sled flush ended without an outcome")))
+        })
+    }
+}
+
 impl Deref for Handle {
     type Target = Db;
 
@@ -64,6 +92,8 @@ impl Deref for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        // sled's own drop flushes, too, and is not waited for by anybody who could wake it.
+        let _ = self.flush();
         let database = self.0.take();
         let _ = contain(Sled::NAME, || {
             drop(database);
@@ -220,7 +250,7 @@ impl Engine for Sled {
     }
 
     fn sync(&mut self) -> Result<()> {
-        contain(Self::NAME, || self.database.flush().map(drop).map_err(failure("sync")))
+        self.database.flush()
     }
 }
 

@@ -26,8 +26,8 @@ pub fn run(subject: &dyn Subject, library: &Path, count: usize) {
         let seen = heard(&run.calls);
         if run.success {
             stopped += usize::from(seen.marks.iter().any(|mark| mark.starts_with("failed")));
-            let found =
-                check(subject, &watched.path().join(PLACE), LIFE, &seen).and_then(|found| judge(fault, found, &seen));
+            let found = check(subject, &watched.path().join(PLACE), LIFE, &seen)
+                .and_then(|found| judge(subject, fault, found, &seen));
             ledger.count(found.map_err(|text| format!("{text} {:?}", failures(&seen))), &what);
         } else {
             ledger.count(Err(format!("the process failed: {}", run.output)), &what);
@@ -86,11 +86,11 @@ fn failures(seen: &Seen) -> Vec<&String> {
 }
 
 /// A full disk damages nothing: what was there is kept, so that it is there when space was made, and an error says so.
-fn judge(fault: Fault, found: Found, seen: &Seen) -> Result<Found, String> {
+fn judge(subject: &dyn Subject, fault: Fault, found: Found, seen: &Seen) -> Result<Found, String> {
     let lost = seen.dropped > 0 || matches!(found, Found::Refused(_));
     let failed = seen.marks.iter().any(|mark| mark.starts_with("failed"));
     match fault.how {
-        How::Full if lost => Err(format!("a full disk cost the data: {found:?}")),
+        How::Full if lost && subject.outlives_a_full_disk() => Err(format!("a full disk cost the data: {found:?}")),
         How::Full if failed && !failures(seen).iter().any(|mark| mark.contains("free space")) => {
             Err("does not say what to do".to_owned())
         }

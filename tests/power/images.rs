@@ -111,7 +111,7 @@ fn one_round(
             disk.store(image.path(), kept, &mut dice.clone());
             let found = check(subject, &image.path().join(PLACE), life, &seen);
             if let Err(text) = &found {
-                keep(subject, &disk, kept, &dice, &what, text);
+                keep(subject, &disk, kept, &dice, &format!("{what}\n{text}\n{}", list(&calls[..at])));
             }
             ledger.count(found, &what);
             if for_next == Some(*moment) && kept_for_next.is_none() {
@@ -158,9 +158,22 @@ fn moments(calls: &[Call], count: usize, dice: &mut Dice) -> Vec<usize> {
 }
 
 /// Keeps an image that was found wrong, when a directory for them is named.
-fn keep(subject: &dyn Subject, disk: &Disk, kept: Kept, dice: &Dice, what: &str, text: &str) {
+fn keep(subject: &dyn Subject, disk: &Disk, kept: Kept, dice: &Dice, what: &str) {
     let Ok(folder) = std::env::var("ONCEFLOW_POWER_KEEP") else { return };
     let place = Path::new(&folder).join(format!("{}-{}", subject.name(), dice.clone().next()));
     disk.store(&place, kept, &mut dice.clone());
-    fs::write(place.join("what"), format!("{what}\n{text}\n")).unwrap();
+    fs::write(place.join("what"), what).unwrap();
+}
+
+/// The calls up to the image, a line each.
+fn list(calls: &[Call]) -> String {
+    let line = |(at, call): (usize, &Call)| {
+        let what = match (call.marks(), &call.what) {
+            (Some(marks), _) => String::from_utf8_lossy(marks).trim_end().to_owned(),
+            (None, What::Write { offset, data, .. }) => format!("writes {} at {offset}", data.len()),
+            (None, what) => format!("{what:?}"),
+        };
+        format!("{at} {} = {} {what}\n", call.path, call.result)
+    };
+    calls.iter().enumerate().map(line).collect()
 }

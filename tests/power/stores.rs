@@ -192,6 +192,10 @@ impl Subject for Store {
         self.backend.as_str()
     }
 
+    fn outlives_a_full_disk(&self) -> bool {
+        self.crash_consistent
+    }
+
     fn live(&self, place: &Path, life: Life, marks: &mut Marks) {
         let mut last = None;
         for _ in 0..OPENINGS_MAX {

@@ -10,6 +10,11 @@ pub trait Subject: Sync {
     /// Its word in orders and in the ledger.
     fn name(&self) -> &'static str;
 
+    /// Whether what was stored is there after the disk was full. A store that is rebuilt whenever it was not closed is not.
+    fn outlives_a_full_disk(&self) -> bool {
+        true
+    }
+
     /// Takes `steps` steps in `place`, from wherever its data are, and says so. Runs in the process.
     fn live(&self, place: &Path, life: Life, marks: &mut Marks);
 
