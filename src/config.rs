@@ -80,6 +80,8 @@ pub struct Config {
     pub held_messages_max: usize,
     /// Dedup positions of channels unseen for longer are forgotten; must exceed the retention of the topics \[7 days\].
     pub channel_retention: Duration,
+    /// How often a task tells queues of a repartition that get no records how far event time has come, if it has \[2 s\].
+    pub watermark_time: Duration,
     /// How often committed offsets are told to the log, for lag tools \[5 s\].
     pub report_time: Duration,
     /// How often each task writes a snapshot of its state, also when it is idle \[24 h\]. At most a third of the log's
@@ -121,6 +123,7 @@ impl Default for Config {
             send_bytes_max: 1 << 20,
             held_messages_max: 10_000,
             channel_retention: Duration::from_hours(7 * 24),
+            watermark_time: Duration::from_secs(2),
             report_time: Duration::from_secs(5),
             snapshot_time: Duration::from_hours(24),
             on_source_loss: SourceLoss::Stop,

@@ -1,7 +1,7 @@
 //! The edge: the only place where the engine sleeps, measures intervals and draws random numbers. Under a paused tokio
 //! clock and a seeded [`Entropy`] a run is deterministic.
 
-use onceflow_types::{Error, Nonce, Result};
+use onceflow_types::{Clock, Error, Nonce, Result, Timestamp};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -44,6 +44,12 @@ impl Monotonic {
     pub(crate) fn now(self) -> Duration {
         self.0.elapsed()
     }
+}
+
+/// How long it is until the clock shows `time`; a little more, so that it does.
+pub(crate) fn until(time: Timestamp, clock: &dyn Clock) -> Duration {
+    let millis = time.as_millis().saturating_sub(clock.now().as_millis());
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
 /// The engine's one door to sleeping.

@@ -53,6 +53,7 @@
 //! | [`topology`] | the language: [`StreamBuilder`], [`Stream`], [`KeyedStream`], and the compiled [`Topology`] |
 //! | [`codec`] | bytes to values and back |
 //! | [`stage`], [`record`] | what the task loop drives, and what flows through it |
+//! | [`time`], [`window`] | how far event time has come; how it is cut, and when windows fire |
 //! | [`state`] | named tables with a typed cache over a store |
 //! | [`output`] | the messages of an open epoch |
 //! | `task`, `runtime` | the epoch loop, opening and publishing; worker threads: [`Runtime`], [`Config`], [`TaskStatus`] |
@@ -64,6 +65,7 @@
 #[doc = include_str!("../README.md")]
 struct ReadmeProgram;
 
+mod accumulator;
 pub mod codec;
 mod config;
 mod edge;
@@ -89,10 +91,13 @@ mod status;
 mod sync;
 mod task;
 pub mod testing;
+pub mod time;
 mod topic_reader;
 pub mod topics;
 pub mod topology;
+pub mod window;
 
+pub use accumulator::Accumulator;
 pub use config::{Config, SourceLoss};
 pub use edge::{Entropy, SystemEntropy};
 pub use onceflow_log as log;
@@ -107,3 +112,4 @@ pub use runtime::{Runtime, RuntimeBuilder};
 pub use status::{MembershipStatus, ProtocolCounters, RestoreProgress, Standing, TaskStatus};
 pub use topic_reader::{OutputRecord, TopicCounts, TopicReader, identity_of};
 pub use topology::{Delivery, KeyedStream, StartPolicy, Stream, StreamBuilder, Topology};
+pub use window::{Trigger, Windowed, Windows};

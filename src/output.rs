@@ -1,5 +1,6 @@
 //! The output of an open epoch: messages per sink and target queue, in the order in which they were made.
 
+use crate::time::Watermark;
 use onceflow_log::PROPERTIES_BYTES_MAX;
 use onceflow_types::{Error, Offset, Result, Timestamp};
 
@@ -54,6 +55,8 @@ pub struct Output {
 #[derive(Clone, Default, Debug)]
 pub struct SinkOutput {
     queues: Vec<QueueOutput>,
+    /// How far the stream has come, of a repartition behind which time counts; it outlives the epoch.
+    watermark: Option<Watermark>,
 }
 
 /// The messages for one target queue, in one buffer.
@@ -89,7 +92,9 @@ pub struct OutputMessage<'o> {
 impl Output {
     /// An empty output for sinks with these numbers of target queues, in the order of the plan.
     pub fn new(queues: &[u32]) -> Self {
-        let sinks = queues.iter().map(|queues| SinkOutput { queues: vec![QueueOutput::default(); *queues as usize] });
+        let sinks = queues
+            .iter()
+            .map(|queues| SinkOutput { queues: vec![QueueOutput::default(); *queues as usize], watermark: None });
         Output { sinks: sinks.collect(), records: 0, bytes: 0, message_bytes_max: MESSAGE_BYTES_MAX }
     }
 
@@ -151,6 +156,13 @@ impl Output {
         }
     }
 
+    /// Says how far the stream in front of a sink has come.
+    pub(crate) fn set_watermark(&mut self, sink: usize, watermark: Watermark) {
+        if let Some(sink) = self.sinks.get_mut(sink) {
+            sink.watermark = Some(watermark);
+        }
+    }
+
     /// The sinks in the order of the plan.
     pub fn sinks(&self) -> &[SinkOutput] {
         &self.sinks
@@ -182,6 +194,11 @@ impl Output {
 }
 
 impl SinkOutput {
+    /// How far the stream in front of the sink has come, if it has said so.
+    pub(crate) fn watermark(&self) -> Option<Watermark> {
+        self.watermark
+    }
+
     /// The target queues in order.
     pub fn queues(&self) -> &[QueueOutput] {
         &self.queues

@@ -8,7 +8,8 @@ use onceflow_types::Timestamp;
 /// use onceflow::record::{Origin, Record};
 /// use onceflow::types::Timestamp;
 ///
-/// let record = Record { value: "7", timestamp: Timestamp::from_millis(5), origin: Origin::new(0) };
+/// let time = Timestamp::from_millis(5);
+/// let record = Record { value: "7", timestamp: time, watermark: Timestamp::MIN, origin: Origin::new(0) };
 /// let longer = record.map(str::len);
 /// assert_eq!((longer.value, longer.origin.index()), (1, Some(0)));
 /// ```
@@ -18,6 +19,9 @@ pub struct Record<T> {
     pub value: T,
     /// Its event time.
     pub timestamp: Timestamp,
+    /// The watermark of its input before it: no record that comes from here on and is older is on time.
+    /// [`Timestamp::MIN`] says nothing new.
+    pub watermark: Timestamp,
     /// The source record that it stems from.
     pub origin: Origin,
 }
@@ -48,12 +52,17 @@ impl Origin {
 impl<T> Record<T> {
     /// The same record with another value.
     pub fn with<U>(&self, value: U) -> Record<U> {
-        Record { value, timestamp: self.timestamp, origin: self.origin }
+        Record { value, timestamp: self.timestamp, watermark: self.watermark, origin: self.origin }
     }
 
     /// Replaces the value by what `change` makes of it.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Record<U> {
-        Record { value: change(self.value), timestamp: self.timestamp, origin: self.origin }
+        Record { value: change(self.value), timestamp: self.timestamp, watermark: self.watermark, origin: self.origin }
+    }
+
+    /// A record that an operator makes out of turn, at a seal or by a timer.
+    pub(crate) fn made(value: T, timestamp: Timestamp) -> Self {
+        Record { value, timestamp, watermark: Timestamp::MIN, origin: Origin::NONE }
     }
 }
 

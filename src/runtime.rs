@@ -3,7 +3,7 @@
 mod assignment;
 mod check_backs;
 mod owners;
-mod prepare;
+pub(crate) mod prepare;
 mod steward;
 mod worker;
 

@@ -3,6 +3,7 @@
 use crate::output::{Output, SourcePosition};
 use crate::record::Origin;
 use crate::state::TaskState;
+use crate::time::{Input, Watermark};
 use onceflow_types::{Offset, Partition, Result, Timestamp};
 
 /// One subtopology of one task: decode, operators, encode.
@@ -14,7 +15,10 @@ use onceflow_types::{Offset, Partition, Result, Timestamp};
 ///    overlay, in the stage's caches and in the output only.
 /// 3. `seal` is called once at the end of each epoch. After it the overlay holds every change of the epoch; the stage
 ///    goes on with the next epoch.
-/// 4. After an error from any of them, or when an epoch is aborted, stage, overlay and output are dropped whole: caches
+/// 4. `heard` and `tick` may be called at any time between two batches; their effects are as those of `process`. When the
+///    state says after one of them, or after `process`, that the stage is behind, the epoch is full: it is sealed, and
+///    `tick` called again.
+/// 5. After an error from any of them, or when an epoch is aborted, stage, overlay and output are dropped whole: caches
 ///    may hold changes that were not committed.
 pub trait Stage: Send {
     /// Binds the stage's tables to the task's state.
@@ -29,6 +33,19 @@ pub trait Stage: Send {
     /// `Record` when a stage with policy `Fail` met a bad record (its place is in the message); `Corrupt` from the store;
     /// other kinds as a user's function returned them.
     fn process(&mut self, source: usize, batch: &SourceBatch<'_>, cx: &mut Context<'_>) -> Result<()>;
+
+    /// Takes what the upstream tasks say about how far `source` has come; only for a source that the job itself made, and
+    /// behind all of its records so far. What is said first after an opening may have been said before.
+    ///
+    /// # Errors
+    /// As [`process`](Self::process).
+    fn heard(&mut self, source: usize, watermark: Watermark, cx: &mut Context<'_>) -> Result<()>;
+
+    /// Processing time has passed: sources may have become idle, timers may be due.
+    ///
+    /// # Errors
+    /// As [`process`](Self::process).
+    fn tick(&mut self, cx: &mut Context<'_>) -> Result<()>;
 
     /// Emits what is emitted once per epoch, and writes cached changes into the overlay.
     ///
@@ -70,7 +87,26 @@ pub struct Context<'c> {
     pub counters: &'c mut Counters,
     now: Timestamp,
     task_index: u32,
+    limits: Limits,
+    input: Input,
     batch: Option<(u32, &'c SourceBatch<'c>)>,
+}
+
+/// When an epoch is full, as far as a stage has to know: it stops firing timers then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Bytes of output.
+    pub output_bytes_max: usize,
+    /// Output messages.
+    pub output_records_max: usize,
+    /// Bytes of changed state.
+    pub state_bytes_max: usize,
+}
+
+impl Limits {
+    /// No epoch is ever full.
+    pub const NONE: Limits =
+        Limits { output_bytes_max: usize::MAX, output_records_max: usize::MAX, state_bytes_max: usize::MAX };
 }
 
 /// What a task's stages did. Counts only grow, aborted epochs included.
@@ -89,6 +125,8 @@ pub struct Counters {
     pub dead_letters: u64,
     /// Records that stopped the task.
     pub failed: u64,
+    /// Records that came too late for a window, once for each operator that they were late for.
+    pub late: u64,
 }
 
 impl<'c> Context<'c> {
@@ -101,18 +139,55 @@ impl<'c> Context<'c> {
         now: Timestamp,
         task_index: u32,
     ) -> Self {
-        Context { state, output, counters, now, task_index, batch: None }
+        Context { state, output, counters, now, task_index, limits: Limits::NONE, input: Input::MAX, batch: None }
     }
 
-    /// The same context, for the records of `batch`.
-    pub(crate) fn with_batch<'a>(&'a mut self, source: usize, batch: &'a SourceBatch<'a>) -> Context<'a> {
+    /// The same with bounds for the epoch.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The same context for records of `input`, which an operator makes.
+    pub(crate) fn of_input(&mut self, input: Input) -> Context<'_> {
         Context {
             state: self.state,
             output: self.output,
             counters: self.counters,
             now: self.now,
             task_index: self.task_index,
-            batch: Some((u32::try_from(source).unwrap_or(u32::MAX), batch)),
+            limits: self.limits,
+            input,
+            batch: self.batch,
+        }
+    }
+
+    /// Whose records are being pushed.
+    #[inline]
+    pub(crate) fn input(&self) -> Input {
+        self.input
+    }
+
+    /// Whether the epoch has reached a bound, so that what can wait waits for the next one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.output.bytes() >= self.limits.output_bytes_max
+            || self.output.records() >= self.limits.output_records_max
+            || self.state.overlay().delta().bytes() >= self.limits.state_bytes_max
+    }
+
+    /// The same context, for the records of `batch`.
+    pub(crate) fn with_batch<'a>(&'a mut self, source: usize, batch: &'a SourceBatch<'a>) -> Context<'a> {
+        let source = u32::try_from(source).unwrap_or(u32::MAX);
+        Context {
+            state: self.state,
+            output: self.output,
+            counters: self.counters,
+            now: self.now,
+            task_index: self.task_index,
+            limits: self.limits,
+            input: source,
+            batch: Some((source, batch)),
         }
     }
 

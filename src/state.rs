@@ -5,15 +5,21 @@
 
 mod cache;
 mod catalog;
+mod timers;
 mod value_table;
 
+use crate::time::Times;
 use catalog::Catalog;
 use onceflow_storage::{Cursor, KeyRange, Order, Overlay, ReadStore};
-use onceflow_types::{Name, Result};
+use onceflow_types::{Name, Result, Timestamp};
 use std::fmt;
 
 pub use cache::CACHE_ENTRIES_DEFAULT;
+pub(crate) use timers::{Due, TimerKind, Timers, decode_time, encode_time};
 pub use value_table::{Entry, ValueTable};
+
+/// Stands between an operator's name and a part of its state.
+const PART: char = '#';
 
 /// The number of a table in a task's state. Given once, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,6 +41,7 @@ pub struct TableId(u16);
 pub struct TaskState {
     overlay: Overlay,
     catalog: Catalog,
+    times: Times,
 }
 
 impl TaskState {
@@ -45,7 +52,20 @@ impl TaskState {
     /// `Corrupt` when the catalog cannot be read, `Invalid` when its format is newer.
     pub fn open(overlay: Overlay) -> Result<TaskState> {
         let catalog = Catalog::read(&overlay)?;
-        Ok(TaskState { overlay, catalog })
+        Ok(TaskState { overlay, catalog, times: Times::default() })
+    }
+
+    /// Sets how far each source has come, in order, before a stage is opened.
+    pub(crate) fn restore_times(&mut self, watermarks: Vec<Timestamp>) {
+        self.times = Times::restored(watermarks);
+    }
+
+    pub(crate) fn times(&self) -> &Times {
+        &self.times
+    }
+
+    pub(crate) fn times_mut(&mut self) -> &mut Times {
+        &mut self.times
     }
 
     /// The number of a table; a new name gets the next one, which becomes part of the open epoch.
@@ -53,7 +73,12 @@ impl TaskState {
     /// # Errors
     /// `Invalid` when all numbers are given.
     pub fn table(&mut self, name: &Name) -> Result<TableId> {
-        self.catalog.table(name, &mut self.overlay)
+        self.catalog.table(name.as_str(), &mut self.overlay)
+    }
+
+    /// The number of another table of the operator `name`. Its own name is `name#part`, which no operator can have.
+    pub(crate) fn part_of_table(&mut self, name: &Name, part: &str) -> Result<TableId> {
+        self.catalog.table(&format!("{name}{PART}{part}"), &mut self.overlay)
     }
 
     /// The names of all tables in this state.
@@ -65,7 +90,10 @@ impl TaskState {
     /// state unasked.
     pub fn tables_unknown_to(&self, known: &[Name]) -> Vec<String> {
         let is_known = |table: &&str| known.iter().any(|name| name.as_str() == *table);
-        self.tables().filter(|table| !is_known(table)).map(str::to_owned).collect()
+        let owners = self.tables().map(|table| table.split(PART).next().unwrap_or(table));
+        let mut unknown: Vec<String> = owners.filter(|table| !is_known(table)).map(str::to_owned).collect();
+        unknown.dedup();
+        unknown
     }
 
     /// The changes and the store below.
@@ -106,6 +134,11 @@ impl TaskState {
 }
 
 impl TableId {
+    #[cfg(test)]
+    pub(crate) const fn of(number: u16) -> TableId {
+        TableId(number)
+    }
+
     /// The first two bytes of every key of the table.
     pub const fn prefix(self) -> [u8; 2] {
         self.0.to_be_bytes()
@@ -114,6 +147,9 @@ impl TableId {
 
 impl fmt::Debug for TaskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskState").field("tables", &self.catalog).field("overlay", &self.overlay).finish()
+        f.debug_struct("TaskState")
+            .field("tables", &self.catalog)
+            .field("overlay", &self.overlay)
+            .finish_non_exhaustive()
     }
 }

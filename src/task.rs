@@ -21,7 +21,10 @@ mod scan;
 mod seal;
 mod snapshot;
 mod start;
+mod step;
 mod tails;
+mod time;
+mod upstream;
 
 use crate::job::Job;
 use crate::output::Output;
@@ -42,10 +45,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use time::Tellings;
 
 pub(crate) use journal::barrier;
 #[cfg(feature = "fuzzing")]
 pub use snapshot::{chunk_again, header_again};
+pub(crate) use step::{Stepped, stuck};
 
 /// What the runtime wants of its tasks, from the mildest on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -92,6 +97,8 @@ pub(crate) struct Task {
     passed_over: PassedOver,
     /// When the next snapshot is due.
     snapshot_at: Duration,
+    /// What was said about event time, and to whom.
+    tellings: Tellings,
 }
 
 /// The epoch that is being filled.
@@ -109,6 +116,8 @@ pub(crate) struct TaskSeat {
     pub(crate) plan: Subtopology,
     /// The place of the task among those of its subtopology.
     pub(crate) index: u32,
+    /// How many tasks its subtopology has.
+    pub(crate) tasks: u32,
     /// Whether no task of its subtopology had a journal when the job started: only then the start policy counts.
     pub(crate) fresh: bool,
 }
@@ -131,7 +140,8 @@ pub(crate) async fn run(
         opened = open::open(job, &seat.plan, &seat.id, line, &claiming) => opened?,
         () = given_up(&mut control, &claiming) => return Ok(()),
     };
-    let (mut task, mut readers) = start::start(job, seat, line, opened).await?;
+    let (mut task, starts) = start::start(job, seat, line, opened).await?;
+    let mut readers = Readers::start(job, line, starts);
     let publishing = task.publishing.clone();
     let reported = task.reported.clone();
     let consumer_group = crate::topics::consumer_group(&job.topology.job);
@@ -168,17 +178,18 @@ impl Task {
             // The start offsets: committed before any record is processed, so that they are resolved once.
             self.commit_epoch().await?;
         }
+        self.begin_time()?;
+        self.pass_time().await?;
         loop {
             if self.snapshot_is_due() && !self.epoch_has_progress() {
                 self.write_snapshot().await?;
             }
-            let deadline = self.open.since.map_or(self.snapshot_at, |since| since + self.job.config.epoch_time);
-            let timer = crate::edge::sleep(deadline.saturating_sub(self.job.monotonic.now()));
+            let timer = crate::edge::sleep(self.deadline().saturating_sub(self.job.monotonic.now()));
             tokio::select! {
                 biased;
                 () = stopped(&mut control) => break,
                 () = timer => {
-                    if self.epoch_has_progress() {
+                    if self.epoch_is_due() {
                         self.commit_epoch().await?;
                     }
                 }
@@ -189,6 +200,7 @@ impl Task {
                     }
                 }
             }
+            self.pass_time().await?;
         }
         let wanted = control.get();
         match wanted {
@@ -199,8 +211,9 @@ impl Task {
 
     /// S0 for one batch.
     fn process(&mut self, pulled: &Pulled) -> Result<()> {
-        let now = self.job.clock.now();
-        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index);
+        let (now, limits) = (self.job.clock.now(), self.limits());
+        let mut cx =
+            Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index).with_limits(limits);
         self.intake.process(&mut *self.stage, pulled, &mut cx)?;
         if let Some(next) = pulled.batch.next_offset() {
             let partition = pulled.batch.partition();

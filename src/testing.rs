@@ -1,23 +1,58 @@
-//! Runs a topology in memory, without broker, threads or clock.
+//! Runs a topology in memory, without broker, threads or clock: the engine's own tasks, taken step by step.
 
-use crate::output::{Output, SourcePosition};
-use crate::stage::{Context, Counters, SourceBatch, SourceRecord, Stage};
+mod crash;
+mod log;
+mod message;
+
+use crate::config::Config;
+use crate::edge::{Entropy, Monotonic, sleep};
+use crate::job::{Barriers, Job};
+use crate::membership::{Membership, member_of};
+use crate::runtime::prepare::{self, Patience};
+use crate::stage::Counters;
+#[cfg(test)]
 use crate::state::TaskState;
-use crate::topology::{Subtopology, Topology};
-use onceflow_log::find_property;
-use onceflow_storage::{MemoryStore, Overlay};
-use onceflow_types::{
-    CommitPoint, Epoch, Error, Generation, Incarnation, Nonce, Offset, Offsets, Partition, Result, Timestamp,
-};
-use std::collections::BTreeMap;
+use crate::status::Board;
+use crate::task::{Stepped, TaskSeat, stuck};
+use crate::topology::Topology;
+use crash::{CutStores, Cuts};
+use log::{BROKER, TestLog};
+use onceflow_storage::{MemoryStores, StoreFactory};
+use onceflow_txn::Owner;
+use onceflow_types::{Clock, Error, ErrorKind, ManualClock, Partition, Result, Timestamp};
+use std::collections::BTreeSet;
 use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context as PollContext, Poll, Waker};
+use std::time::Duration;
+
+pub use crash::CrashPoint;
+pub use message::TestMessage;
+
+/// How often a future is asked before time passes for it: all but waits of the engine itself is done at once.
+const POLLS_MAX: usize = 16;
+/// How often time passes for a future before it counts as waiting for something that never comes: 5 s.
+const WAITS_MAX: usize = 5_000;
+/// How much passes each time.
+const WAIT: Duration = Duration::from_millis(1);
+/// A new owner may have to wait for an old one's lease.
+const PUBLISH_LEASE: Duration = Duration::from_millis(5);
+/// How often everything is looked at until a commit gives up: a topology has no cycle, so it comes to rest.
+const ROUNDS_MAX: usize = 10_000;
 
 /// A topology, its topics and the state of its tasks, in memory. Topics have one queue unless told otherwise; internal
 /// topics have theirs.
 ///
+/// The tasks are the engine's own: they write journals, commit epochs and publish output as they do on a broker, and are
+/// opened again after a crash as they are there. Only the loop around them is the caller's: nothing happens between two calls.
+///
 /// ```
 /// use onceflow::codec::{Json, Utf8};
-/// use onceflow::{StreamBuilder, testing::TestDriver};
+/// use onceflow::testing::{CrashPoint, TestDriver};
+/// use onceflow::StreamBuilder;
 ///
 /// let builder = StreamBuilder::new("word-count")?;
 /// let words = builder.source("words", Utf8).key_by(|word| word.clone());
@@ -29,62 +64,36 @@ use std::fmt;
 /// driver.send("words", b"once")?;
 /// driver.process()?;
 /// driver.abort()?; // as a crash before the commit
+/// assert!(driver.crash_at(CrashPoint::AfterDecide)?); // one in the middle of it
 /// driver.commit()?;
 /// assert_eq!(driver.bodies("totals"), [br#"["once",1]"#, br#"["once",2]"#]);
 /// # Ok::<(), onceflow::types::Error>(())
 /// ```
 pub struct TestDriver {
-    topics: BTreeMap<String, Topic>,
-    tasks: Vec<Task>,
-    now: Timestamp,
+    job: Arc<Job>,
+    log: Arc<TestLog>,
+    clock: ManualClock,
+    cuts: Cuts,
+    tasks: Vec<Seated>,
     batch_records_max: usize,
-    counters: Counters,
+    /// What the tasks of earlier lives did.
+    counted: Counters,
+    /// Timers of the engine need one to be made; nothing waits for them.
+    runtime: tokio::runtime::Runtime,
 }
 
-/// A message in a topic of a [`TestDriver`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TestMessage {
-    /// The queue it is in.
-    pub queue: u32,
-    /// Its body.
-    pub body: Vec<u8>,
-    /// Its properties, encoded.
-    pub properties: Vec<u8>,
-    /// Its event time: when it was sent, or what the record had that it was made from.
-    pub timestamp: Timestamp,
-    /// The source record it was made from.
-    pub source: Option<SourcePosition>,
-}
-
-#[derive(Default)]
-struct Topic {
-    queues: Vec<Queue>,
-}
-
-struct Queue {
-    partition: Partition,
-    messages: Vec<TestMessage>,
-}
-
-/// One subtopology on one queue.
-struct Task {
-    plan: Subtopology,
-    queue: u32,
-    stage: Box<dyn Stage>,
-    /// Taken only while it is opened again.
-    state: TaskState,
-    output: Output,
-    epoch: Epoch,
-    /// The next message to read and the next one after the last commit, by source.
-    positions: Vec<usize>,
-    committed: Vec<usize>,
+/// One task of the topology.
+struct Seated {
+    seat: TaskSeat,
+    /// `None` only while it is opened again.
+    task: Option<Stepped>,
 }
 
 impl TestDriver {
     /// Starts a topology with empty topics and state.
     ///
     /// # Errors
-    /// What opening a stage returns.
+    /// What opening a task returns.
     pub fn new(topology: &Topology) -> Result<Self> {
         TestDriver::with_queues(topology, &[])
     }
@@ -92,29 +101,85 @@ impl TestDriver {
     /// As [`new`](Self::new), with a number of queues for some topics.
     ///
     /// # Errors
-    /// What opening a stage returns.
+    /// What opening a task returns.
     pub fn with_queues(topology: &Topology, queues: &[(&str, u32)]) -> Result<Self> {
-        let mut topics = topics_of(topology, queues);
-        let mut tasks = vec![];
-        for plan in &topology.subtopologies {
-            let counts = plan.sources.iter().filter_map(|source| topics.get(&*source.topic));
-            let tasks_of_plan = counts.map(|topic| topic.queues.len()).max().unwrap_or(0);
-            for queue in 0..tasks_of_plan {
-                tasks.push(Task::new(plan, u32::try_from(queue).unwrap_or(u32::MAX), &mut topics)?);
-            }
-        }
-        let now = Timestamp::from_millis(0);
-        Ok(TestDriver { topics, tasks, now, batch_records_max: usize::MAX, counters: Counters::default() })
+        TestDriver::with_stores(topology, queues, Arc::new(MemoryStores::default()))
     }
 
-    /// Bounds the records that a stage gets in one call. What comes out must not depend on it.
+    /// As [`with_queues`](Self::with_queues), with state in stores of the caller's choice.
+    ///
+    /// # Errors
+    /// What opening a task returns.
+    pub fn with_stores(topology: &Topology, queues: &[(&str, u32)], stores: Arc<dyn StoreFactory>) -> Result<Self> {
+        TestDriver::with_config(topology, queues, stores, Config::default())
+    }
+
+    /// As [`with_stores`](Self::with_stores), with settings of the caller's choice. Those about time do not count: an epoch
+    /// ends when the caller says so, or when it is full, and queues hear of event time in every epoch.
+    ///
+    /// # Errors
+    /// What opening a task returns.
+    pub fn with_config(
+        topology: &Topology,
+        queues: &[(&str, u32)],
+        stores: Arc<dyn StoreFactory>,
+        config: Config,
+    ) -> Result<Self> {
+        let (clock, cuts) = (ManualClock::new(Timestamp::from_millis(0)), Cuts::default());
+        let log = Arc::new(TestLog::new(&topology.job, clock.clone(), cuts.clone()));
+        make_topics(topology, queues, &log);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|e| Error::invalid("no runtime for the test driver").with_source(e))?;
+        let config = Config { watermark_time: Duration::ZERO, publish_lease: PUBLISH_LEASE, ..config };
+        let stores: Arc<dyn StoreFactory> = Arc::new(CutStores { inner: stores, cuts: cuts.clone() });
+        let job = Arc::new(job(topology, log.clone(), stores, clock.clone(), config)?);
+        let mut driver = TestDriver {
+            job: job.clone(),
+            log,
+            clock,
+            cuts,
+            tasks: vec![],
+            batch_records_max: usize::MAX,
+            counted: Counters::default(),
+            runtime,
+        };
+        let entropy = Numbers::default();
+        let patience = Patience::new(&job.config, &entropy);
+        let seats = driver.drive(prepare::prepare(topology, &*job.log, &job.barriers, &patience))?;
+        driver.tasks = seats.into_iter().map(|seat| Seated { seat, task: None }).collect();
+        driver.open()?;
+        Ok(driver)
+    }
+
+    /// Bounds the messages that a task reads at once. What comes out must not depend on it.
     pub fn batch_records_max(&mut self, records: usize) {
         self.batch_records_max = records.max(1);
     }
 
-    /// Sets the processing time, which is also the time at which sent messages are born.
+    /// Sets the processing time, which is also the time at which sent messages are born. What is due by then happens with
+    /// the next [`process`](Self::process) or [`commit`](Self::commit).
     pub fn set_time(&mut self, now: Timestamp) {
-        self.now = now;
+        self.clock.set(now);
+    }
+
+    /// Lets processing time pass, and everything happen that is due then: idle sources are left out, timers fire.
+    ///
+    /// # Errors
+    /// As [`process`](Self::process).
+    pub fn advance_time(&mut self, by: Duration) -> Result<()> {
+        self.clock.advance(crate::time::millis(by));
+        self.each(|task, driver| driver.drive(task.pass_time()))
+    }
+
+    /// Moves event time on to `time` in all sources of the topology, as if a newer record had come in each of their queues.
+    ///
+    /// # Errors
+    /// As [`process`](Self::process).
+    pub fn advance_event_time(&mut self, time: Timestamp) -> Result<()> {
+        self.each(|task, driver| {
+            task.raise_event_time(time)?;
+            driver.drive(task.pass_time())
+        })
     }
 
     /// Sends a message to queue 0.
@@ -130,58 +195,75 @@ impl TestDriver {
     /// # Errors
     /// `Invalid` when there is no such queue.
     pub fn send_with(&mut self, topic: &str, queue: u32, properties: &[u8], body: &[u8]) -> Result<()> {
-        let target = self.topics.get_mut(topic).and_then(|topic| topic.queues.get_mut(queue as usize));
-        let Some(target) = target else {
-            return Err(Error::invalid(format!("no such queue: topic={topic} queue={queue}")));
-        };
-        let (body, properties) = (body.to_vec(), properties.to_vec());
-        target.messages.push(TestMessage { queue, body, properties, timestamp: self.now, source: None });
-        Ok(())
+        self.log.produce(&Partition::new(topic, BROKER, queue), properties, body, self.clock.now())
     }
 
-    /// Lets every task work on what there is to read, without committing.
+    /// Lets every task work on what there is to read, without committing. Only an epoch that is full is committed.
     ///
     /// # Errors
-    /// The first error of a stage. The driver can go on only after [`abort`](Self::abort).
+    /// The first error of a task. The driver can go on only after [`abort`](Self::abort).
     pub fn process(&mut self) -> Result<()> {
-        for task in &mut self.tasks {
-            task.process(&self.topics, self.now, self.batch_records_max, &mut self.counters)?;
-        }
-        Ok(())
+        let records_max = self.batch_records_max;
+        self.each(|task, driver| driver.drive(task.process(records_max)))
     }
 
-    /// Processes and commits until nothing moves any more, repartition topics included.
+    /// Processes, commits and publishes until nothing moves any more, repartition topics included.
     ///
     /// # Errors
-    /// The first error of a stage. The driver can go on only after [`abort`](Self::abort).
+    /// The first error of a task. The driver can go on only after [`abort`](Self::abort).
     pub fn commit(&mut self) -> Result<()> {
-        loop {
+        for _ in 0..ROUNDS_MAX {
             self.process()?;
             let mut moved = false;
-            for task in self.tasks.iter_mut().filter(|task| task.positions != task.committed) {
-                task.commit(&mut self.topics, self.now, &mut self.counters)?;
-                moved = true;
-            }
+            self.each(|task, driver| {
+                moved |= driver.drive(task.commit())?;
+                Ok(())
+            })?;
             if !moved {
                 return Ok(());
             }
         }
+        Err(Error::bug("the topology does not come to rest"))
     }
 
     /// Drops what is not committed, as a crash does, and opens every task again.
     ///
     /// # Errors
-    /// What opening a stage returns.
+    /// What opening a task returns.
     pub fn abort(&mut self) -> Result<()> {
-        let tasks = std::mem::take(&mut self.tasks);
-        self.tasks = tasks.into_iter().map(Task::reopen).collect::<Result<_>>()?;
-        Ok(())
+        self.cuts.arm(None);
+        for seated in &mut self.tasks {
+            if let Some(task) = seated.task.take() {
+                self.counted = sum(self.counted, task.counters());
+            }
+        }
+        self.open()
     }
 
-    /// All messages of a topic, queue by queue.
+    /// Processes and commits as [`commit`](Self::commit) does, up to the next time that a task comes to `point`; there
+    /// everything crashes, and is opened again. Returns whether a task came there; if not, all is committed.
+    ///
+    /// # Errors
+    /// The first error of a task, and what opening a task returns.
+    pub fn crash_at(&mut self, point: CrashPoint) -> Result<bool> {
+        self.cuts.arm(Some(point));
+        let result = self.commit();
+        let crashed = self.cuts.crashed();
+        self.cuts.arm(None);
+        match result {
+            Err(_) if crashed => {
+                self.abort()?;
+                Ok(true)
+            }
+            other => other.map(|()| crashed),
+        }
+    }
+
+    /// All messages of a topic, queue by queue, as a reader sees them that drops repeats: frames unpacked, the engine's own
+    /// properties taken off.
     pub fn read(&self, topic: &str) -> Vec<TestMessage> {
-        let queues = self.topics.get(topic).map_or(&[][..], |topic| &topic.queues);
-        queues.iter().flat_map(|queue| queue.messages.iter().cloned()).collect()
+        let queues = (0..self.log.queues(topic)).map(|queue| Partition::new(topic, BROKER, queue));
+        queues.flat_map(|queue| message::read(&self.log, &queue, &self.job.topology)).collect()
     }
 
     /// The bodies of [`read`](Self::read).
@@ -189,136 +271,143 @@ impl TestDriver {
         self.read(topic).into_iter().map(|message| message.body).collect()
     }
 
-    /// The state of a task, in the order of subtopologies and queues.
+    /// The state of a task, in the order of subtopologies and queues. What is changed becomes part of the open epoch.
     #[cfg(test)]
     pub(crate) fn state_mut(&mut self, task: usize) -> Option<&mut TaskState> {
-        self.tasks.get_mut(task).map(|task| &mut task.state)
+        let task = self.tasks.get_mut(task)?.task.as_mut()?;
+        task.touch();
+        Some(task.state_mut())
     }
 
-    /// What all stages did so far.
+    /// What all stages did so far, aborted epochs included.
     pub fn counters(&self) -> Counters {
-        self.counters
+        let tasks = self.tasks.iter().filter_map(|seated| seated.task.as_ref());
+        tasks.fold(self.counted, |all, task| sum(all, task.counters()))
+    }
+
+    /// Opens every task that is not open.
+    fn open(&mut self) -> Result<()> {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let opened = tasks.iter_mut().filter(|seated| seated.task.is_none()).try_for_each(|seated| {
+            let line = self.job.board.line(&seated.seat.id);
+            seated.task = Some(self.drive(Stepped::open(&self.job, &seated.seat, &line))?);
+            Ok(())
+        });
+        self.tasks = tasks;
+        opened
+    }
+
+    /// Takes a step with every task, in the order of subtopologies and queues.
+    fn each(&mut self, mut step: impl FnMut(&mut Stepped, &Self) -> Result<()>) -> Result<()> {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let mut open = tasks.iter_mut().filter_map(|seated| seated.task.as_mut());
+        let result = open.try_for_each(|task| step(task, self));
+        self.tasks = tasks;
+        result
+    }
+
+    /// Runs a future to its end on this thread, in or outside a runtime of the caller's.
+    fn drive<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        let _entered = self.runtime.enter();
+        let mut future = pin!(future);
+        let mut cx = PollContext::from_waker(Waker::noop());
+        for _ in 0..WAITS_MAX {
+            for _ in 0..POLLS_MAX {
+                match future.as_mut().poll(&mut cx) {
+                    Poll::Ready(result) => return result,
+                    Poll::Pending if self.cuts.crashed() => return Err(crashed()),
+                    Poll::Pending => {}
+                }
+            }
+            self.wait();
+        }
+        Err(stuck())
+    }
+
+    /// Lets the engine's timers go on. On another thread, as a thread of a runtime must not wait for one.
+    fn wait(&self) {
+        let runtime = &self.runtime;
+        std::thread::scope(|scope| {
+            scope.spawn(|| runtime.block_on(sleep(WAIT)));
+        });
     }
 }
 
-fn topics_of(topology: &Topology, queues: &[(&str, u32)]) -> BTreeMap<String, Topic> {
-    let given = |topic: &str| queues.iter().find(|(name, _)| *name == topic).map(|(_, queues)| *queues);
-    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+fn crashed() -> Error {
+    Error::new(ErrorKind::Retry, "the test driver has crashed where it was told to")
+}
+
+fn sum(one: Counters, other: Counters) -> Counters {
+    Counters {
+        records_in: one.records_in + other.records_in,
+        records_out: one.records_out + other.records_out,
+        skipped: one.skipped + other.skipped,
+        retried: one.retried + other.retried,
+        dead_letters: one.dead_letters + other.dead_letters,
+        failed: one.failed + other.failed,
+        late: one.late + other.late,
+    }
+}
+
+/// The topics that are not the job's own.
+fn make_topics(topology: &Topology, queues: &[(&str, u32)], log: &TestLog) {
+    let given = |topic: &str| queues.iter().find(|(name, _)| *name == topic).map_or(1, |(_, queues)| *queues);
     for plan in &topology.subtopologies {
-        for sink in &plan.sinks {
-            counts.insert(sink.topic.to_string(), sink.queues.or(given(&sink.topic)).unwrap_or(1));
-        }
-        for source in plan.sources.iter().filter(|source| !source.internal) {
-            counts.insert(source.topic.to_string(), given(&source.topic).unwrap_or(1));
-        }
-    }
-    let topic = |name: &str, queues: u32| Topic {
-        queues: (0..queues)
-            .map(|queue| Queue { partition: Partition::new(name, "test", queue), messages: vec![] })
-            .collect(),
-    };
-    counts.into_iter().map(|(name, queues)| (name.clone(), topic(&name, queues))).collect()
-}
-
-impl Task {
-    fn new(plan: &Subtopology, queue: u32, topics: &mut BTreeMap<String, Topic>) -> Result<Task> {
-        let queues_of = |topic: &str| topics.get(topic).map_or(0, |topic| topic.queues.len());
-        let queues: Vec<u32> =
-            plan.sinks.iter().map(|sink| u32::try_from(queues_of(&sink.topic)).unwrap_or(u32::MAX)).collect();
-        let state = TaskState::open(Overlay::new(Box::new(MemoryStore::default())))?;
-        let task = Task {
-            plan: plan.clone(),
-            queue,
-            stage: (plan.build)(),
-            state,
-            output: Output::new(&queues),
-            epoch: Epoch::ZERO,
-            positions: vec![0; plan.sources.len()],
-            committed: vec![0; plan.sources.len()],
-        };
-        task.opened()
-    }
-
-    fn opened(mut self) -> Result<Task> {
-        self.stage.open(&mut self.state)?;
-        Ok(self)
-    }
-
-    fn reopen(self) -> Result<Task> {
-        let Task { plan, queue, state, mut output, epoch, committed, .. } = self;
-        let mut overlay = state.into_overlay();
-        overlay.discard();
-        output.clear();
-        let state = TaskState::open(overlay)?;
-        let positions = committed.clone();
-        Task { queue, stage: (plan.build)(), plan, state, output, epoch, positions, committed }.opened()
-    }
-
-    fn process(
-        &mut self,
-        topics: &BTreeMap<String, Topic>,
-        now: Timestamp,
-        batch_records_max: usize,
-        counters: &mut Counters,
-    ) -> Result<()> {
-        for (at, (source, position)) in self.plan.sources.iter().zip(&mut self.positions).enumerate() {
-            let queue = topics.get(&*source.topic).and_then(|topic| topic.queues.get(self.queue as usize));
-            let Some(queue) = queue else { continue };
-            let unread = queue.messages.get(*position..).unwrap_or_default();
-            for messages in unread.chunks(batch_records_max.min(unread.len().max(1))) {
-                let records = messages.iter().zip(*position..).map(|(message, offset)| source_record(message, offset));
-                let batch = SourceBatch { partition: &queue.partition, records: records.collect() };
-                *position += messages.len();
-                let mut cx = Context::new(&mut self.state, &mut self.output, counters, now, self.queue);
-                self.stage.process(at, &batch, &mut cx)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn commit(&mut self, topics: &mut BTreeMap<String, Topic>, now: Timestamp, counters: &mut Counters) -> Result<()> {
-        let mut cx = Context::new(&mut self.state, &mut self.output, counters, now, self.queue);
-        self.stage.seal(&mut cx)?;
-        self.epoch = self.epoch.next();
-        self.state.overlay_mut().commit(&commit_point(self.epoch.get()))?;
-        self.committed.clone_from(&self.positions);
-        for (sink, output) in self.plan.sinks.iter().zip(self.output.sinks()) {
-            let Some(topic) = topics.get_mut(&*sink.topic) else { continue };
-            for (queue, output) in topic.queues.iter_mut().zip(output.queues()) {
-                queue.messages.extend(output.iter().map(|message| TestMessage {
-                    queue: queue.partition.queue,
-                    body: message.body.to_vec(),
-                    properties: message.properties.to_vec(),
-                    timestamp: message.timestamp,
-                    source: message.source,
-                }));
-            }
-        }
-        self.output.clear();
-        Ok(())
+        let sinks = plan.sinks.iter().filter(|sink| !sink.internal).map(|sink| &sink.topic);
+        let sources = plan.sources.iter().filter(|source| !source.internal).map(|source| &source.topic);
+        sinks.chain(sources).for_each(|topic| log.make(topic, given(topic)));
     }
 }
 
-fn source_record(message: &TestMessage, offset: usize) -> SourceRecord<'_> {
-    SourceRecord {
-        body: Ok(&message.body),
-        properties: &message.properties,
-        timestamp: message.timestamp,
-        offset: Offset::new(offset as u64),
+fn job(
+    topology: &Topology,
+    log: Arc<TestLog>,
+    stores: Arc<dyn StoreFactory>,
+    clock: ManualClock,
+    config: Config,
+) -> Result<Job> {
+    // The same owner in every life: nobody waits for one that is known to be dead.
+    let owner = Owner { host: "test-driver".into(), directory: "test-driver".into() };
+    let member = member_of(&owner)?;
+    Ok(Job {
+        topology: topology.clone(),
+        config: Arc::new(config),
+        log,
+        stores,
+        clock: Arc::new(clock),
+        entropy: Arc::new(Numbers::default()),
+        monotonic: Monotonic::start(),
+        owner,
+        barriers: Barriers::default(),
+        board: Board::default(),
+        membership: Membership::new(member.clone(), BTreeSet::from([member])),
+        views: Arc::default(),
+    })
+}
+
+/// Numbers that are not random: one after the other.
+#[derive(Default, Debug)]
+struct Numbers(AtomicU64);
+
+impl Entropy for Numbers {
+    fn draw(&self) -> Result<u128> {
+        Ok(u128::from(self.0.fetch_add(1, Ordering::Relaxed)) + 1)
     }
 }
 
 /// A point that a store accepts for `epoch`, with nothing else in it.
-pub(crate) fn commit_point(epoch: u64) -> CommitPoint {
-    CommitPoint {
+#[cfg(test)]
+pub(crate) fn commit_point(epoch: u64) -> onceflow_types::CommitPoint {
+    use onceflow_types::{Epoch, Generation, Incarnation, Nonce, Offset, Offsets};
+    onceflow_types::CommitPoint {
         incarnation: Incarnation::new(1),
         generation: Generation::ZERO,
         nonce: Nonce::new(1),
         epoch: Epoch::new(epoch),
         offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
+        watermarks: std::collections::BTreeMap::new(),
         clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
+        channels: std::collections::BTreeMap::new(),
         tails: Offsets::default(),
         published_through: Epoch::ZERO,
         commit_offset: Offset::ZERO,
@@ -328,15 +417,11 @@ pub(crate) fn commit_point(epoch: u64) -> CommitPoint {
     }
 }
 
-impl TestMessage {
-    /// The value of a property.
-    pub fn property(&self, name: &str) -> Option<String> {
-        find_property(&self.properties, name).map(|value| String::from_utf8_lossy(value).into_owned())
-    }
-}
-
 impl fmt::Debug for TestDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestDriver").field("tasks", &self.tasks.len()).field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("TestDriver")
+            .field("tasks", &self.tasks.len())
+            .field("now", &self.clock.now())
+            .finish_non_exhaustive()
     }
 }

@@ -35,9 +35,11 @@ mod keyed_stream;
 mod placement;
 mod plan;
 mod running;
+mod running_aggregates;
 mod sink_builder;
 mod stateful;
 mod stream;
+mod windowed;
 
 pub use builder::{Source, StreamBuilder};
 pub use keyed_stream::KeyedStream;
@@ -46,6 +48,7 @@ pub use plan::{Delivery, SinkPlan, SourcePlan, StartPolicy, Subtopology, Topolog
 pub use running::{Repartitioned, Running};
 pub use sink_builder::SinkBuilder;
 pub use stream::{Fallible, Stream};
+pub use windowed::{WindowResults, WindowedBy};
 
 /// The number of queues of a repartition topic, unless it is told otherwise.
 pub const REPARTITION_QUEUES_DEFAULT: u32 = 8;

@@ -84,11 +84,12 @@ pub fn frame(bytes: &[u8]) {
         let Ok(messages) = frame.messages(&mut scratch) else { continue };
         assert!(messages.len() <= INFLATED_BYTES_MAX);
         let mut again = vec![];
-        Frame::encode_into(&mut again, &frame.identity, frame.base_time, frame.records, messages, true);
+        let (base, records) = (frame.base_time, frame.records);
+        Frame::encode_timed_into(&mut again, &frame.identity, base, records, frame.time, messages, true);
         let again = Frame::decode(&again, INFLATED_BYTES_MAX).expect("an encoded frame decodes");
         assert_eq!(
-            (&again.identity, again.base_time, again.records),
-            (&frame.identity, frame.base_time, frame.records)
+            (&again.identity, again.base_time, again.records, again.time),
+            (&frame.identity, frame.base_time, frame.records, frame.time)
         );
     }
 }

@@ -97,6 +97,11 @@ pub(crate) fn encode_key<K: Key>(key: &K, to: &mut Vec<u8>) -> Result<()> {
     append(key, to).map_err(|e| Error::record("key has no postcard form").with_source(e))
 }
 
+/// Reads the bytes of a key back.
+pub(crate) fn decode_key<K: Key>(bytes: &[u8]) -> Result<K> {
+    from_all(bytes).map_err(|e| Error::corrupt("key in the state is damaged or of another type").with_source(e))
+}
+
 /// Appends the stored form of a value.
 pub(crate) fn encode_state<V: StateValue>(value: &V, to: &mut Vec<u8>) -> Result<()> {
     to.push(POSTCARD_VERSION);

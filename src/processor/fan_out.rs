@@ -5,6 +5,7 @@ use crate::codec::Data;
 use crate::record::Record;
 use crate::stage::Context;
 use crate::state::TaskState;
+use crate::time::Progress;
 use onceflow_types::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -18,6 +19,10 @@ impl<T: Data> Push<T> for End {
 
     fn push(&mut self, records: &mut Vec<Record<T>>, _: &mut Context<'_>) -> Result<()> {
         records.clear();
+        Ok(())
+    }
+
+    fn advance(&mut self, _: Progress, _: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -58,6 +63,10 @@ impl<T: Data> Push<T> for Branches<T> {
             last.push(&mut self.one, cx)?;
         }
         Ok(())
+    }
+
+    fn advance(&mut self, progress: Progress, cx: &mut Context<'_>) -> Result<()> {
+        self.branches.iter_mut().try_for_each(|branch| branch.advance(progress, cx))
     }
 
     fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
@@ -105,6 +114,11 @@ impl<T: Data> Push<T> for Merge<T> {
 
     fn push(&mut self, records: &mut Vec<Record<T>>, cx: &mut Context<'_>) -> Result<()> {
         self.room()?.next.push(records, cx)
+    }
+
+    /// Each input comes by its own way, or by all of them after its records went by all of them.
+    fn advance(&mut self, progress: Progress, cx: &mut Context<'_>) -> Result<()> {
+        self.room()?.next.advance(progress, cx)
     }
 
     fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {

@@ -93,6 +93,12 @@ impl Guard {
         }
     }
 
+    /// Records came too late.
+    #[cold]
+    pub(crate) fn count_late(&self, records: usize) {
+        metrics::counter!("onceflow_records_late_total", "stage" => self.stage.to_string()).increment(records as u64);
+    }
+
     fn count(&self, name: &'static str) {
         metrics::counter!(name, "stage" => self.stage.to_string()).increment(1);
     }

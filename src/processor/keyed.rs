@@ -2,9 +2,10 @@
 
 use super::{Guard, Push};
 use crate::codec::{Data, Key, StateValue};
-use crate::record::{Origin, Record};
+use crate::record::Record;
 use crate::stage::Context;
 use crate::state::{Entry, TaskState, ValueTable};
+use crate::time::Progress;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use onceflow_types::{Error, Name, Result, Timestamp};
@@ -36,6 +37,8 @@ pub(crate) struct PerKey<K, A, O, F> {
     step: Arc<F>,
     guard: Guard,
     pending: Option<Pending<K, O>>,
+    /// How far the inputs have come, while there is something pending that is older.
+    held: Vec<Progress>,
     out: Vec<Record<(K, O)>>,
     next: Box<dyn Push<(K, O)>>,
 }
@@ -47,6 +50,7 @@ impl<K: Key, A: StateValue, O: Data, F> PerKey<K, A, O, F> {
             step,
             guard,
             pending: (options.emit == Emit::PerEpoch).then(Pending::new),
+            held: Vec::new(),
             out: Vec::new(),
             next,
         }
@@ -67,11 +71,11 @@ where
     }
 
     fn push(&mut self, records: &mut Vec<Record<(K, T)>>, cx: &mut Context<'_>) -> Result<()> {
-        for Record { value: (key, value), timestamp, origin } in records.drain(..) {
+        for Record { value: (key, value), timestamp, watermark, origin } in records.drain(..) {
             let (table, step) = (&mut self.table, &*self.step);
             let result = self.guard.attempt(cx, |cx| step(&mut table.entry(&key, cx.state)?, &value));
             match (result, &mut self.pending) {
-                (Ok(output), None) => self.out.push(Record { value: (key, output), timestamp, origin }),
+                (Ok(output), None) => self.out.push(Record { value: (key, output), timestamp, watermark, origin }),
                 (Ok(output), Some(pending)) => pending.set(key, output, timestamp),
                 (Err(error), _) => self.guard.reject(error, origin, timestamp, cx)?,
             }
@@ -79,10 +83,20 @@ where
         self.next.push(&mut self.out, cx)
     }
 
+    fn advance(&mut self, progress: Progress, cx: &mut Context<'_>) -> Result<()> {
+        if self.pending.as_ref().is_none_or(Pending::is_empty) {
+            return self.next.advance(progress, cx);
+        }
+        self.held.retain(|held| held.input != progress.input);
+        self.held.push(progress);
+        Ok(())
+    }
+
     fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
         if let Some(pending) = &mut self.pending {
             pending.drain_into(&mut self.out);
             self.next.push(&mut self.out, cx)?;
+            self.held.drain(..).try_for_each(|progress| self.next.advance(progress, cx))?;
         }
         self.table.seal(cx.state)?;
         self.next.seal(cx)
@@ -101,6 +115,10 @@ impl<K: Key, O: Data> Pending<K, O> {
         Pending { hasher: FixedState::with_seed(0), index: HashTable::new(), items: Vec::new() }
     }
 
+    fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     fn set(&mut self, key: K, output: O, timestamp: Timestamp) {
         let hash = self.hasher.hash_one(&key);
         let items = &mut self.items;
@@ -110,7 +128,7 @@ impl<K: Key, O: Data> Pending<K, O> {
             record.timestamp = record.timestamp.max(timestamp);
             return;
         }
-        items.push((hash, Record { value: (key, output), timestamp, origin: Origin::NONE }));
+        items.push((hash, Record::made((key, output), timestamp)));
         let items = &*items;
         self.index.insert_unique(hash, items.len() - 1, |at| items.get(*at).map_or(0, |(hash, _)| *hash));
     }
@@ -140,6 +158,9 @@ pub trait Number: Data + StateValue + Copy {
     /// # Errors
     /// `Record` when it is out of range; for floats also when it is not a finite number.
     fn add(self, other: Self) -> Result<Self>;
+
+    /// This number divided by a count, as near as a float comes.
+    fn ratio(self, count: u64) -> f64;
 }
 
 macro_rules! integers {
@@ -150,6 +171,11 @@ macro_rules! integers {
             #[inline]
             fn add(self, other: Self) -> Result<Self> {
                 self.checked_add(other).ok_or_else(|| overflow(self, other))
+            }
+
+            #[allow(clippy::cast_lossless, clippy::cast_precision_loss)]
+            fn ratio(self, count: u64) -> f64 {
+                self as f64 / count as f64
             }
         }
     )*};
@@ -163,6 +189,11 @@ impl Number for f64 {
     fn add(self, other: Self) -> Result<Self> {
         let sum = self + other;
         if sum.is_finite() { Ok(sum) } else { Err(overflow(self, other)) }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "an average is rounded")]
+    fn ratio(self, count: u64) -> f64 {
+        self / count as f64
     }
 }
 

@@ -1,11 +1,12 @@
 //! Encodes output.
 
 use super::route::queue_of_task;
-use super::{Guard, Push, queue_of_key};
+use super::{Guard, InputClock, Push, queue_of_key};
 use crate::codec::{Data, Encode, Key, Keyed, encode_key};
 use crate::record::Record;
 use crate::stage::Context;
 use crate::state::TaskState;
+use crate::time::Progress;
 use onceflow_log::Properties;
 use onceflow_types::{Error, Result};
 use std::sync::Arc;
@@ -109,6 +110,10 @@ impl<T: Data, C: Encode<T>> Push<T> for Sink<T, C> {
         Ok(())
     }
 
+    fn advance(&mut self, _: Progress, _: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
     fn seal(&mut self, _: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
@@ -120,11 +125,13 @@ pub(crate) struct Repartition<K, C> {
     index: usize,
     guard: Guard,
     key: Vec<u8>,
+    /// What is known of time, if there is somebody behind the topic who wants to know.
+    clock: Option<InputClock>,
 }
 
 impl<K: Key, C> Repartition<K, C> {
-    pub(crate) fn new(codec: Arc<Keyed<K, C>>, index: usize, guard: Guard) -> Self {
-        Repartition { codec, index, guard, key: Vec::new() }
+    pub(crate) fn new(codec: Arc<Keyed<K, C>>, index: usize, guard: Guard, clock: Option<InputClock>) -> Self {
+        Repartition { codec, index, guard, key: Vec::new(), clock }
     }
 
     fn write<T>(&mut self, record: &Record<(K, T)>, cx: &mut Context<'_>) -> Result<()>
@@ -153,6 +160,14 @@ impl<K: Key, T: Data, C: Encode<T>> Push<(K, T)> for Repartition<K, C> {
                 Ok(()) => cx.counters.records_out += 1,
                 Err(error) => self.guard.reject(error, record.origin, record.timestamp, cx)?,
             }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, progress: Progress, cx: &mut Context<'_>) -> Result<()> {
+        if let Some(clock) = &mut self.clock {
+            clock.hear(progress);
+            cx.output.set_watermark(self.index, clock.watermark());
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::{BATCH_RECORDS_MAX, Guard, Push, pass_on};
 use crate::codec::Data;
 use crate::record::Record;
 use crate::stage::Context;
-use onceflow_types::{Result, Timestamp};
+use onceflow_types::Result;
 use std::sync::Arc;
 
 /// One value for each.
@@ -72,9 +72,9 @@ impl<T: Data, U: Data, I: IntoIterator<Item = U>, F: Fn(T) -> I + Send + Sync> P
     pass_on!();
 
     fn push(&mut self, records: &mut Vec<Record<T>>, cx: &mut Context<'_>) -> Result<()> {
-        for Record { value, timestamp, origin } in records.drain(..) {
+        for Record { value, timestamp, watermark, origin } in records.drain(..) {
             for value in (self.function)(value) {
-                self.out.push(Record { value, timestamp, origin });
+                self.out.push(Record { value, timestamp, watermark, origin });
                 if self.out.len() >= BATCH_RECORDS_MAX {
                     self.next.push(&mut self.out, cx)?;
                 }
@@ -96,23 +96,6 @@ impl<T: Data, F: Fn(&T) + Send + Sync> Push<T> for Inspect<T, F> {
     fn push(&mut self, records: &mut Vec<Record<T>>, cx: &mut Context<'_>) -> Result<()> {
         for record in &*records {
             (self.function)(&record.value);
-        }
-        self.next.push(records, cx)
-    }
-}
-
-/// The event time of each, from its value.
-pub(crate) struct SelectTimestamp<T, F> {
-    pub(crate) function: Arc<F>,
-    pub(crate) next: Box<dyn Push<T>>,
-}
-
-impl<T: Data, F: Fn(&T) -> Timestamp + Send + Sync> Push<T> for SelectTimestamp<T, F> {
-    pass_on!();
-
-    fn push(&mut self, records: &mut Vec<Record<T>>, cx: &mut Context<'_>) -> Result<()> {
-        for record in &mut *records {
-            record.timestamp = (self.function)(&record.value);
         }
         self.next.push(records, cx)
     }

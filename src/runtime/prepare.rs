@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes the topics that the job owns, and finds its tasks and barrier queues.
-pub(super) async fn prepare(
+pub(crate) async fn prepare(
     topology: &Topology,
     log: &dyn Log,
     barriers: &Barriers,
@@ -55,7 +55,7 @@ pub(super) async fn make_own_topics(
 }
 
 /// Tries again while the log cannot be reached, up to a bound.
-pub(super) struct Patience<'c> {
+pub(crate) struct Patience<'c> {
     config: &'c Config,
     entropy: &'c dyn Entropy,
     clock: Monotonic,
@@ -64,7 +64,7 @@ pub(super) struct Patience<'c> {
 
 impl<'c> Patience<'c> {
     /// For a start.
-    pub(super) fn new(config: &'c Config, entropy: &'c dyn Entropy) -> Self {
+    pub(crate) fn new(config: &'c Config, entropy: &'c dyn Entropy) -> Self {
         Patience { config, entropy, clock: Monotonic::start(), time_max: config.start_time_max }
     }
 
@@ -137,10 +137,12 @@ async fn tasks(
         )));
     }
     let fresh = journals_are_empty(log, &journals, patience).await?;
+    let tasks = u32::try_from(places.len()).unwrap_or(u32::MAX);
     let seats = places.into_iter().zip(0..).map(|((broker, queue), index)| TaskSeat {
         id: TaskId { subtopology: plan.name.clone(), broker, queue },
         plan: plan.clone(),
         index,
+        tasks,
         fresh,
     });
     Ok(seats.collect())

@@ -10,7 +10,7 @@
 
 use super::TableId;
 use onceflow_storage::{KeyRange, Order, Overlay, ReadStore};
-use onceflow_types::{Error, Name, Result};
+use onceflow_types::{Error, Result};
 use std::collections::BTreeMap;
 
 const CATALOG: [u8; 2] = [0, 0];
@@ -58,8 +58,8 @@ impl Catalog {
         Ok(())
     }
 
-    pub(super) fn table(&mut self, name: &Name, overlay: &mut Overlay) -> Result<TableId> {
-        if let Some(number) = self.tables.get(name.as_str()) {
+    pub(super) fn table(&mut self, name: &str, overlay: &mut Overlay) -> Result<TableId> {
+        if let Some(number) = self.tables.get(name) {
             return Ok(TableId(*number));
         }
         let number = self.next;
@@ -68,9 +68,9 @@ impl Catalog {
         };
         let mut key = CATALOG.to_vec();
         overlay.put(&key, &encode(next));
-        key.extend_from_slice(name.as_str().as_bytes());
+        key.extend_from_slice(name.as_bytes());
         overlay.put(&key, &encode(number));
-        self.tables.insert(name.as_str().into(), number);
+        self.tables.insert(name.into(), number);
         self.next = next;
         Ok(TableId(number))
     }
@@ -101,7 +101,7 @@ mod tests {
     use crate::state::TaskState;
     use crate::testing::commit_point;
     use onceflow_storage::MemoryStore;
-    use onceflow_types::ErrorKind;
+    use onceflow_types::{ErrorKind, Name};
 
     fn name(name: &str) -> Name {
         Name::new(name).unwrap()

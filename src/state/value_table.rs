@@ -110,6 +110,15 @@ impl<K, V> Entry<'_, K, V> {
         self.slot.value.as_ref()
     }
 
+    /// The value to change in place; `None` when the key has none.
+    #[inline]
+    pub fn get_mut(&mut self) -> Option<&mut V> {
+        if self.slot.value.is_some() {
+            self.mark();
+        }
+        self.slot.value.as_mut()
+    }
+
     /// Sets the value.
     #[inline]
     pub fn set(&mut self, value: V) {

@@ -14,7 +14,7 @@ use onceflow_txn::{
 };
 use onceflow_types::{Epoch, Error, ErrorKind, Generation, HalfHandle, Result};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 impl Task {
@@ -66,7 +66,9 @@ impl Task {
     /// S1.
     fn seal(&mut self) -> Result<(Sealed, Vec<Prepared>)> {
         let now = self.job.clock.now();
-        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index);
+        let limits = self.limits();
+        let mut cx =
+            Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index).with_limits(limits);
         if !planted::is(Bug::CacheNotSealed) {
             self.stage.seal(&mut cx)?;
         }
@@ -92,7 +94,7 @@ impl Task {
             } else {
                 self.offsets.clone()
             },
-            watermarks: BTreeMap::new(),
+            watermarks: self.seal_watermarks(),
             clock: now,
             channels: self.channels.seal(epoch),
             tails: self.publishing.tails.borrow_mut().seal(epoch, published_through),
@@ -114,11 +116,25 @@ impl Task {
             sources: &self.sources,
             config: &self.job.config,
             channels: &mut self.channels,
+            time: None,
             sealed: SealedOutput::default(),
         };
         for ((plan, targets), output) in self.plan.sinks.iter().zip(&self.targets).zip(self.output.sinks()) {
+            let said = output.watermark().filter(|_| plan.timed);
+            sealing.time = said.map(|said| self.tellings.words(said));
             for (target, queue) in targets.iter().zip(output.queues()) {
-                sealing.queue(plan, target, queue)?;
+                match sealing.time {
+                    Some(time) if queue.is_empty() => {
+                        if self.tellings.tell(&plan.name, target, time, self.job.monotonic.now()) {
+                            sealing.watermark_only(plan, target)?;
+                        }
+                    }
+                    Some(time) => {
+                        sealing.queue(plan, target, queue)?;
+                        self.tellings.told(&plan.name, target, time, self.job.monotonic.now());
+                    }
+                    None => sealing.queue(plan, target, queue)?,
+                }
             }
         }
         Ok(sealing.sealed)

@@ -1,6 +1,7 @@
 //! From what was read to what the stages see: frames unpacked, repeats dropped, gaps held (the dedup reader's rule).
 
 use super::reader::Pulled;
+use super::upstream::Upstreams;
 use crate::job::Job;
 use crate::planted::{self, Bug};
 use crate::stage::{Context, SourceBatch, SourceRecord, Stage};
@@ -35,6 +36,7 @@ pub(super) struct Intake {
     job: Name,
     table: TableId,
     dedup: DedupReader<Kept>,
+    upstreams: Upstreams,
     /// Whether each source is a topic that the job itself made.
     internal: Vec<bool>,
     inflated_bytes_max: usize,
@@ -58,6 +60,7 @@ impl Intake {
     /// Takes the positions back from the task's state.
     pub(super) fn open(job: &Job, plan: &Subtopology, state: &mut TaskState) -> Result<Intake> {
         let table = state.table(&Name::new(INPUTS_TABLE)?)?;
+        let upstreams = Upstreams::open(plan, state)?;
         let settings = DedupSettings {
             held_max: job.config.held_messages_max,
             ..DedupSettings::new(job.config.publish_lease, job.config.channel_retention)
@@ -72,6 +75,7 @@ impl Intake {
             job: job.topology.job.clone(),
             table,
             dedup,
+            upstreams,
             internal: plan.sources.iter().map(|source| source.internal).collect(),
             inflated_bytes_max: job.config.frame_inflated_bytes_max,
             turn: vec![],
@@ -164,22 +168,43 @@ impl Intake {
     ) -> Result<()> {
         for kept in self.turn.drain(..) {
             let mut batch = SourceBatch { partition, records: vec![] };
+            let mut time = None;
             match &kept.body {
                 Ok(body) if is_framed(&kept.properties, body) => {
                     let unpacked = unpack(body, self.inflated_bytes_max, &mut self.scratch, kept.offset);
                     // Whole by its checksum, yet no records: a stranger's. The source's error policy decides.
-                    batch.records = unpacked.unwrap_or_else(|_| vec![kept.undecodable("frame does not hold records")]);
+                    batch.records = match unpacked {
+                        Ok((frame, records)) => {
+                            time = frame.time.map(|said| (frame.identity.task, said));
+                            records
+                        }
+                        Err(_) => vec![kept.undecodable("frame does not hold records")],
+                    };
                 }
                 Ok(body) => batch.records.push(SourceRecord { body: Ok(body), ..kept.undecodable(BODY_LOST) }),
                 Err(reason) => batch.records.push(kept.undecodable(reason)),
             }
             flush(stage, source, &mut batch, cx)?;
+            if let Some(watermark) = time.and_then(|(task, said)| self.upstreams.said(source, &task, said)) {
+                stage.heard(source, watermark, cx)?;
+            }
         }
         Ok(())
     }
 
+    /// Tells a stage that was just opened what upstream tasks have said before.
+    pub(super) fn remind(&self, stage: &mut dyn Stage, cx: &mut Context<'_>) -> Result<()> {
+        self.upstreams.heard().try_for_each(|(source, watermark)| stage.heard(source, watermark, cx))
+    }
+
+    /// How far a source is by what upstream tasks have said; `MIN` when nobody has.
+    pub(super) fn upstream_time(&self, source: usize) -> Timestamp {
+        self.upstreams.watermark(source).time
+    }
+
     /// Writes the positions that changed into the open epoch.
     pub(super) fn seal(&mut self, state: &mut TaskState) {
+        self.upstreams.seal(state);
         let prefix = self.table.prefix();
         let mut full = vec![];
         self.dedup.changes(encode_kept, |key, value| {
@@ -220,13 +245,13 @@ impl Kept {
     }
 }
 
-/// The records of a frame, as many as it says.
+/// A frame and its records, as many as it says.
 fn unpack<'m>(
     body: &'m [u8],
     inflated_bytes_max: usize,
     scratch: &'m mut Vec<u8>,
     offset: Offset,
-) -> Result<Vec<SourceRecord<'m>>> {
+) -> Result<(Frame<'m>, Vec<SourceRecord<'m>>)> {
     let frame = Frame::decode(body, inflated_bytes_max)?;
     let mut records = Vec::new();
     for record in framed_records(frame.base_time, frame.messages(scratch)?) {
@@ -240,7 +265,7 @@ fn unpack<'m>(
             records.len()
         )));
     }
-    Ok(records)
+    Ok((frame, records))
 }
 
 /// `offset count · timestamp i64 · u8 1 and body bytes, or u8 0 · properties bytes`.

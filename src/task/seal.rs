@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::output::{OutputMessage, QueueOutput, SourcePosition};
 use crate::topology::{Delivery, SinkPlan};
 use onceflow_log::{MESSAGE_OVERHEAD_BYTES, MessageBatch};
-use onceflow_txn::{Frame, IDENTITY_PROPERTY, Identity, IdentityWriter, OutboxBatch};
+use onceflow_txn::{Frame, FrameTime, IDENTITY_PROPERTY, Identity, IdentityWriter, OutboxBatch};
 use onceflow_types::{
     Channel, Epoch, Error, Generation, Incarnation, Name, Partition, Result, Sequence, TaskId, Timestamp,
 };
@@ -36,6 +36,8 @@ pub(super) struct Sealing<'t> {
     pub(super) sources: &'t [Partition],
     pub(super) config: &'t Config,
     pub(super) channels: &'t mut Channels,
+    /// What is said about event time, by a sink whose frames do so.
+    pub(super) time: Option<FrameTime>,
     pub(super) sealed: SealedOutput,
 }
 
@@ -119,6 +121,8 @@ impl Sealing<'_> {
         let mut records = MessageBatch::default();
         let mut base = Timestamp::MIN;
         let mut batch: Option<Batch> = None;
+        // The watermark holds behind all records of the epoch, so only the last frame can say it.
+        let said = self.time.take();
         for message in output.iter() {
             let bytes = MESSAGE_OVERHEAD_BYTES + message.properties.len() + message.body.len();
             let full = records.as_bytes().len() + bytes > self.config.frame_bytes_max;
@@ -132,7 +136,19 @@ impl Sealing<'_> {
             let offset = offset.ok_or_else(|| Error::bug("a record time out of its frame's range"))?;
             records.push_with_flag(offset, message.properties, message.body)?;
         }
+        self.time = said;
         self.close_frame(channel, base, &mut records, &mut batch)?;
+        if let Some(batch) = batch {
+            batch.close(&mut self.sealed.outbox);
+        }
+        Ok(())
+    }
+
+    /// A frame without records, which only says how far event time has come.
+    pub(super) fn watermark_only(&mut self, sink: &SinkPlan, target: &Partition) -> Result<()> {
+        let channel = Channel { sink: sink.name.clone(), target: target.clone() };
+        let mut batch = None;
+        self.close_frame(&channel, Timestamp::from_millis(0), &mut MessageBatch::default(), &mut batch)?;
         if let Some(batch) = batch {
             batch.close(&mut self.sealed.outbox);
         }
@@ -149,11 +165,12 @@ impl Sealing<'_> {
         let (sequence, floor) = self.channels.take(channel, 1);
         let count = u32::try_from(records.len()).map_err(|_| Error::bug("too many records in a frame"))?;
         let mut body = Vec::with_capacity(records.as_bytes().len() + 256);
-        Frame::encode_into(
+        Frame::encode_timed_into(
             &mut body,
             &self.identity(channel, sequence, floor),
             base,
             count,
+            self.time,
             records.as_bytes(),
             self.config.frame_compression,
         );

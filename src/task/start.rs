@@ -6,8 +6,9 @@ use super::intake::{INPUTS_TABLE, Intake};
 use super::journal::barrier_at;
 use super::open::Opened;
 use super::publish::Publishing;
-use super::reader::Readers;
 use super::tails::Tails;
+use super::time::Tellings;
+use super::upstream::UPSTREAMS_TABLE;
 use super::{OpenEpoch, Task, TaskSeat};
 use crate::config::SourceLoss;
 use crate::job::Job;
@@ -20,14 +21,23 @@ use crate::topology::{SourcePlan, StartPolicy, Subtopology};
 use onceflow_log::Log;
 use onceflow_storage::Overlay;
 use onceflow_txn::{CheckBackView, PassedOver, Publisher};
-use onceflow_types::{Epoch, Error, Name, Offset, Offsets, Partition, Result};
+use onceflow_types::{Epoch, Error, Name, Offset, Offsets, Partition, Result, Timestamp};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
-/// Makes the task and starts its readers.
-pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, line: &Line, opened: Opened) -> Result<(Task, Readers)> {
+/// Where a source begins to be read: its index in the plan, its partition, and the next offset.
+pub(super) type SourceStart = (usize, Partition, Offset);
+
+/// Makes the task, and says where its sources begin.
+pub(super) async fn start(
+    job: &Arc<Job>,
+    seat: &TaskSeat,
+    line: &Line,
+    opened: Opened,
+) -> Result<(Task, Vec<SourceStart>)> {
     let TaskSeat { id, plan, .. } = seat;
     let point = opened.coordinator.fold().point();
     let (mut offsets, channels, tails, published) = match point {
@@ -37,13 +47,15 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, line: &Line, opened: 
         Some(point) => (point.offsets, point.channels, point.tails, point.published_through),
         None => (Offsets::default(), std::collections::BTreeMap::new(), Offsets::default(), Epoch::ZERO),
     };
+    let watermarks = opened.coordinator.fold().point().map(|point| point.watermarks).unwrap_or_default();
     let committed = offsets.clone();
+    let sources: Vec<Partition> = plan.sources.iter().map(|source| id.partition(source.topic.clone())).collect();
     let mut state = TaskState::open(Overlay::new(opened.store))?;
     check_tables(job, plan, &state)?;
+    state.restore_times(sources.iter().map(|source| committed_time(&watermarks, source)).collect());
     let mut stage = (plan.build)();
     stage.open(&mut state)?;
     let mut intake = Intake::open(job, plan, &mut state)?;
-    let sources: Vec<Partition> = plan.sources.iter().map(|source| id.partition(source.topic.clone())).collect();
     let readable = resolve(job, seat, &sources, &mut offsets).await?;
     for partition in readable.iter().filter_map(|source| sources.get(*source)) {
         if committed.get(partition).is_none() {
@@ -90,7 +102,7 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, line: &Line, opened: 
         Some((source, partition.clone(), offsets.get(partition)?))
     });
     let snapshot_at = super::snapshot::first_due(job, publishing.journal.partition()).await;
-    let readers = Readers::start(job, line, starts.collect());
+    let starts = starts.collect();
     // New start offsets, and tables that were named for the first time, are progress of their own.
     let progress = offsets != committed || !state.overlay().delta().is_empty();
     let open = OpenEpoch { since: progress.then(|| job.monotonic.now()), records: 0 };
@@ -117,14 +129,20 @@ pub(super) async fn start(job: &Arc<Job>, seat: &TaskSeat, line: &Line, opened: 
         append_sent_at: None,
         passed_over: PassedOver::default(),
         snapshot_at,
+        tellings: Tellings::new(seat.tasks, job.config.watermark_time),
     };
-    Ok((task, readers))
+    Ok((task, starts))
+}
+
+/// How far event time had come in a source, as committed.
+fn committed_time(watermarks: &BTreeMap<Partition, Timestamp>, source: &Partition) -> Timestamp {
+    watermarks.get(source).copied().unwrap_or(Timestamp::MIN)
 }
 
 /// State that no operator names any more is not forgotten unasked.
 fn check_tables(job: &Job, plan: &Subtopology, state: &TaskState) -> Result<()> {
     let mut known: Vec<Name> = plan.tables.clone();
-    known.push(Name::new(INPUTS_TABLE)?);
+    known.extend([Name::new(INPUTS_TABLE)?, Name::new(UPSTREAMS_TABLE)?]);
     let dropped = state.tables_unknown_to(&known);
     let refused: Vec<&String> = dropped.iter().filter(|table| !job.config.allow_dropped.contains(table)).collect();
     if refused.is_empty() {

@@ -2,12 +2,13 @@
 
 use super::graph::{Kind, Make, Node, NodeId};
 use crate::codec::Data;
-use crate::processor::{Branches, End, ErrorPolicy, Guard, Ingest, Merge, Push};
+use crate::processor::{Branches, End, ErrorPolicy, Guard, Ingest, InputClock, Merge, Push};
 use crate::stage::{Context, SourceBatch, Stage};
 use crate::state::TaskState;
+use crate::time::{Input, Watermark};
 use onceflow_types::{Error, Result};
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A subtopology, checked and numbered.
@@ -16,6 +17,8 @@ pub(super) struct Part {
     pub(super) nodes: Arc<[Node]>,
     /// Who takes the records of each node.
     pub(super) children: Arc<[Vec<NodeId>]>,
+    /// Which nodes have something behind them that works with time.
+    pub(super) timed: Arc<[bool]>,
     /// The sources, in the order of the plan.
     pub(super) sources: Vec<NodeId>,
     /// The sinks of nodes by their index in the plan.
@@ -45,8 +48,18 @@ impl<'p> Assembly<'p> {
 
     /// What takes the records of the present node.
     pub(super) fn next<U: Data>(&mut self) -> Result<Box<dyn Push<U>>> {
+        self.port(0)
+    }
+
+    /// What takes the records of one of the present node's outputs: 0 is its stream, others are taken by port nodes.
+    pub(super) fn port<U: Data>(&mut self, wanted: u32) -> Result<Box<dyn Push<U>>> {
         let children = self.part.children.get(self.current.0).map_or(&[][..], Vec::as_slice);
-        match children {
+        let port_of = |child: &NodeId| match self.part.nodes.get(child.0).map(|node| &node.kind) {
+            Some(Kind::Port { port, .. }) => *port,
+            _ => 0,
+        };
+        let children: Vec<NodeId> = children.iter().copied().filter(|child| port_of(child) == wanted).collect();
+        match children.as_slice() {
             [] => Ok(Box::new(End)),
             [child] => self.room(*child),
             _ => {
@@ -54,6 +67,68 @@ impl<'p> Assembly<'p> {
                 Ok(Box::new(Branches::new(branches)))
             }
         }
+    }
+
+    /// Whether something behind the present node works with time.
+    pub(super) fn is_timed(&self) -> bool {
+        self.part.timed.get(self.current.0).copied().unwrap_or(false)
+    }
+
+    /// The number of the present node as an input of those behind it.
+    pub(super) fn own_input(&self) -> Result<Input> {
+        self.input_of(self.current).ok_or_else(|| Error::bug("node is no input of others"))
+    }
+
+    /// Sources by their place in the plan, then all nodes by theirs in the graph.
+    fn input_of(&self, id: NodeId) -> Option<Input> {
+        let number = match self.part.sources.iter().position(|source| *source == id) {
+            Some(source) => source,
+            None if self.part.nodes.get(id.0)?.kind.is_timed() => self.part.sources.len() + id.0,
+            None => return None,
+        };
+        Input::try_from(number).ok()
+    }
+
+    /// The inputs that reach the present node: the nearest sources and operators with a time of their own before it.
+    pub(super) fn inputs(&self) -> Result<BTreeMap<Input, &'p Kind>> {
+        let mut found = BTreeMap::new();
+        let mut open: Vec<NodeId> = self.node(self.current)?.inputs.clone();
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            let node = self.node(id)?;
+            match self.input_of(id) {
+                Some(input) => {
+                    found.insert(input, &node.kind);
+                }
+                None if seen.insert(id) => open.extend(&node.inputs),
+                None => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// A clock over the inputs that reach the present node.
+    pub(super) fn clock(&self) -> Result<InputClock> {
+        Ok(InputClock::new(self.inputs()?.into_keys()))
+    }
+
+    /// Whether something behind the present node goes by the time that it has here.
+    pub(super) fn time_is_used(&self) -> bool {
+        let mut open = vec![self.current];
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            for child in self.part.children.get(id.0).into_iter().flatten() {
+                let Some(node) = self.part.nodes.get(child.0).filter(|_| seen.insert(*child)) else { continue };
+                let timed = self.part.timed.get(child.0).copied().unwrap_or(false);
+                match &node.kind {
+                    Kind::EventTime { .. } => {}
+                    Kind::RepartitionWrite { .. } if timed => return true,
+                    kind if kind.is_timed() => return true,
+                    _ => open.push(*child),
+                }
+            }
+        }
+        false
     }
 
     fn room<U: Data>(&mut self, id: NodeId) -> Result<Box<dyn Push<U>>> {
@@ -103,7 +178,9 @@ fn stage_label(kind: &Kind) -> Arc<str> {
         | Kind::RepartitionWrite { name, .. }
         | Kind::Sink { name, .. } => name.as_str().into(),
         Kind::PerKey { options, .. } => options.table.as_str().into(),
+        Kind::Window { options, .. } => options.table.as_str().into(),
         Kind::Operator { word, label } => label.clone().unwrap_or_else(|| (*word).into()),
+        Kind::EventTime { word } | Kind::Port { word, .. } => (*word).into(),
     }
 }
 
@@ -140,13 +217,30 @@ impl Stage for Heads {
     fn process(&mut self, source: usize, batch: &SourceBatch<'_>, cx: &mut Context<'_>) -> Result<()> {
         match self.0.get_mut(source) {
             Some(head) => head.process(batch, &mut cx.with_batch(source, batch)),
-            None => Err(Error::bug(format!("stage has no such source: source={source}"))),
+            None => Err(no_source(source)),
         }
+    }
+
+    fn heard(&mut self, source: usize, watermark: Watermark, cx: &mut Context<'_>) -> Result<()> {
+        let Some(head) = self.0.get_mut(source) else { return Err(no_source(source)) };
+        head.heard(watermark, &mut cx.of_input(Input::try_from(source).unwrap_or(Input::MAX)))
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        for (source, head) in (0..).zip(&mut self.0) {
+            head.tick(&mut cx.of_input(source))?;
+        }
+        Ok(())
     }
 
     fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
         self.0.iter_mut().try_for_each(|head| head.seal(cx))
     }
+}
+
+#[cold]
+fn no_source(source: usize) -> Error {
+    Error::bug(format!("stage has no such source: source={source}"))
 }
 
 /// Stands in for a stage that could not be made; says so when it is opened.
@@ -158,6 +252,14 @@ impl Stage for Unmade {
     }
 
     fn process(&mut self, _: usize, _: &SourceBatch<'_>, _: &mut Context<'_>) -> Result<()> {
+        Err(mismatch())
+    }
+
+    fn heard(&mut self, _: usize, _: Watermark, _: &mut Context<'_>) -> Result<()> {
+        Err(mismatch())
+    }
+
+    fn tick(&mut self, _: &mut Context<'_>) -> Result<()> {
         Err(mismatch())
     }
 

@@ -2,17 +2,19 @@
 
 use super::assembly::Assembly;
 use super::compile;
-use super::graph::{Graph, Kind, Make, Node, SharedGraph};
+use super::graph::{Graph, Kind, Make, Node, SharedGraph, SourceClock};
 use super::plan::{StartPolicy, Topology};
 use super::stream::Stream;
 use crate::codec::{Data, Decode};
-use crate::processor::{self, ErrorPolicy};
+use crate::processor::{self, ErrorPolicy, Generator, SourceTime};
+use crate::time::{Watermark, millis};
 use onceflow_types::{Error, Name, Result};
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Builds a topology: sources first, then what follows from them.
 ///
@@ -62,7 +64,15 @@ impl StreamBuilder {
             Err(_) => (graph.job.clone(), false),
         };
         let node = graph.add(Node {
-            kind: Kind::Source { name, topic, start: StartPolicy::default(), tags: None, subtopology: None, named },
+            kind: Kind::Source {
+                name,
+                topic,
+                start: StartPolicy::default(),
+                tags: None,
+                subtopology: None,
+                named,
+                time: SourceClock::default(),
+            },
             inputs: vec![],
             policy: Some(ErrorPolicy::Fail),
             make: Make::Head(Arc::new(make)),
@@ -100,8 +110,28 @@ pub(super) fn make_source<T: Data, C: Decode<T> + 'static>(
         Kind::Source { tags, .. } => tags.clone(),
         _ => None,
     };
+    let time = source_time(assembly)?;
     let (guard, next) = (assembly.guard()?, assembly.next()?);
-    Ok(Box::new(processor::Source { codec: codec.clone(), guard, tags, decoded: vec![], next }))
+    Ok(Box::new(processor::Source { codec: codec.clone(), guard, tags, time, decoded: vec![], next }))
+}
+
+/// How the present source makes its watermark, if somebody wants one.
+fn source_time(assembly: &Assembly<'_>) -> Result<Option<SourceTime>> {
+    if !assembly.is_timed() {
+        return Ok(None);
+    }
+    let clock = match assembly.kind()? {
+        Kind::Source { time, .. } => Some(*time),
+        _ => None,
+    };
+    Ok(Some(SourceTime {
+        input: assembly.own_input()?,
+        born: clock.map(|clock| Generator::new(clock.out_of_orderness)),
+        is_used: assembly.time_is_used(),
+        idle_timeout: clock.and_then(|clock| clock.idle_timeout).map(millis),
+        watermark: Watermark::NONE,
+        last_record_at: None,
+    }))
 }
 
 /// A source that was just added: a [`Stream`] whose source can still be told more.
@@ -165,6 +195,46 @@ impl<T: Data> Source<T> {
         self.change(|kind| {
             if let Kind::Source { tags, .. } = kind {
                 *tags = Some(wanted);
+            }
+        })
+    }
+
+    /// How much older than the newest record before it a record may be and still be on time \[2 s\]: the watermark is the
+    /// highest event time less this. Records that are older still are late for windows that are gone.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// # use std::time::Duration;
+    /// let builder = StreamBuilder::new("job")?;
+    /// let lines = builder.source("lines", Utf8).out_of_orderness(Duration::from_secs(10));
+    /// lines.for_each(|line| println!("{line}"));
+    /// assert!(builder.build()?.describe().contains("out_of_orderness_ms=10000"));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn out_of_orderness(self, bound: Duration) -> Self {
+        self.change(|kind| {
+            if let Kind::Source { time, .. } = kind {
+                time.out_of_orderness = bound;
+            }
+        })
+    }
+
+    /// How long a queue may be silent until nobody waits for it \[2 s\], in processing time; `None`: for ever. What comes
+    /// from it later is late if time has gone on without it.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// # use std::time::Duration;
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("lines", Utf8).idle_timeout(None).for_each(|line| println!("{line}"));
+    /// assert!(builder.build()?.describe().contains("idle_timeout_ms=none"));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+        let timeout = timeout.into();
+        self.change(|kind| {
+            if let Kind::Source { time, .. } = kind {
+                time.idle_timeout = timeout;
             }
         })
     }

@@ -15,7 +15,8 @@ const DEAD_LETTERS: &str = "dead-letters";
 pub(super) fn compile(graph: &Graph) -> Result<Topology> {
     let (nodes, children) = (Arc::<[Node]>::from(graph.nodes.clone()), children_of(&graph.nodes));
     check_names(&nodes)?;
-    let mut cut = Cut { job: &graph.job, nodes, children: children.into(), named: vec![] };
+    let timed = timed(&nodes, &children);
+    let mut cut = Cut { job: &graph.job, nodes, children: children.into(), timed: timed.into(), named: vec![] };
     let mut subtopologies = vec![];
     for members in components(&cut.nodes) {
         subtopologies.push(cut.subtopology(&members)?);
@@ -40,6 +41,30 @@ fn children_of(nodes: &[Node]) -> Vec<Vec<NodeId>> {
         }
     }
     children
+}
+
+/// Which nodes have something behind them, or are something, that works with time; through repartitions, too.
+fn timed(nodes: &[Node], children: &[Vec<NodeId>]) -> Vec<bool> {
+    let reads = nodes.iter().enumerate().filter_map(|(at, node)| match &node.kind {
+        Kind::RepartitionRead { name } => Some((name, at)),
+        _ => None,
+    });
+    let reads: BTreeMap<&Name, usize> = reads.collect();
+    let mut timed = vec![false; nodes.len()];
+    // Whatever takes a node's records comes after it, and so does the reading half of a repartition.
+    for (at, node) in nodes.iter().enumerate().rev() {
+        let behind = children.get(at).into_iter().flatten().map(|child| child.0);
+        let through = match &node.kind {
+            Kind::RepartitionWrite { name, .. } => reads.get(name).copied(),
+            _ => None,
+        };
+        let is_timed =
+            node.kind.is_timed() || behind.chain(through).any(|next| timed.get(next).copied().unwrap_or(false));
+        if let Some(place) = timed.get_mut(at) {
+            *place = is_timed;
+        }
+    }
+    timed
 }
 
 /// The connected parts of the graph, each in the order of the program. The halves of a repartition are not connected.
@@ -80,8 +105,11 @@ fn check_names(nodes: &[Node]) -> Result<()> {
             Kind::Source { name, .. } => ("source", name),
             Kind::RepartitionRead { name } => ("repartition", name),
             Kind::PerKey { options, .. } => ("operator", &options.table),
+            Kind::Window { options, .. } => ("operator", &options.table),
             Kind::Sink { name, .. } => ("sink", name),
-            Kind::RepartitionWrite { .. } | Kind::Operator { .. } => continue,
+            Kind::RepartitionWrite { .. } | Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => {
+                continue;
+            }
         };
         if !seen.insert((what, name.as_str())) {
             return Err(Error::invalid(format!("{what} name is used twice: name={name}")));
@@ -105,6 +133,7 @@ struct Cut<'g> {
     job: &'g Name,
     nodes: Arc<[Node]>,
     children: Arc<[Vec<NodeId>]>,
+    timed: Arc<[bool]>,
     /// The subtopologies so far: name and nodes.
     named: Vec<(Name, Vec<NodeId>)>,
 }
@@ -114,6 +143,7 @@ impl Cut<'_> {
         let mut part = Part {
             nodes: self.nodes.clone(),
             children: self.children.clone(),
+            timed: self.timed.clone(),
             sources: vec![],
             sinks: BTreeMap::new(),
             dead_letters: BTreeMap::new(),
@@ -121,17 +151,16 @@ impl Cut<'_> {
         let (mut sources, mut sinks, mut tables) = (vec![], vec![], vec![]);
         let nodes = self.nodes.clone();
         for (id, node) in members.iter().filter_map(|id| Some((*id, nodes.get(id.0)?))) {
-            if let Some(source) = self.source(node) {
+            let timed = self.timed.get(id.0).copied().unwrap_or(false);
+            if let Some(source) = self.source(node, timed) {
                 part.sources.push(id);
                 sources.push(source);
             }
-            if let Some(sink) = self.sink(node) {
+            if let Some(sink) = self.sink(node, timed) {
                 part.sinks.insert(id, sinks.len());
                 sinks.push(sink);
             }
-            if let Kind::PerKey { options, .. } = &node.kind {
-                tables.push(options.table.clone());
-            }
+            tables.extend(node.kind.table().cloned());
         }
         for node in members.iter().filter_map(|id| nodes.get(id.0)) {
             if let Some(ErrorPolicy::DeadLetter { topic, delivery }) = &node.policy {
@@ -144,25 +173,27 @@ impl Cut<'_> {
         // Made once here, so that a program that cannot be made is refused now and not in a task.
         assemble(&part)?;
         let build = move || assemble(&part).unwrap_or_else(|error| Box::new(Unmade(Some(error))));
-        Ok(Subtopology { name, sources, sinks, tables, build: Arc::new(build) })
+        let timed = sources.iter().any(|source| source.timed);
+        Ok(Subtopology { name, sources, sinks, tables, timed, build: Arc::new(build) })
     }
 
-    fn source(&self, node: &Node) -> Option<SourcePlan> {
+    fn source(&self, node: &Node, timed: bool) -> Option<SourcePlan> {
         match &node.kind {
             Kind::Source { name, topic, start, .. } => {
-                Some(SourcePlan { name: name.clone(), topic: topic.clone(), internal: false, start: *start })
+                Some(SourcePlan { name: name.clone(), topic: topic.clone(), internal: false, start: *start, timed })
             }
             Kind::RepartitionRead { name } => Some(SourcePlan {
                 name: name.clone(),
                 topic: repartition_topic(self.job, name),
                 internal: true,
                 start: StartPolicy::Earliest,
+                timed,
             }),
             _ => None,
         }
     }
 
-    fn sink(&self, node: &Node) -> Option<SinkPlan> {
+    fn sink(&self, node: &Node, timed: bool) -> Option<SinkPlan> {
         match &node.kind {
             Kind::Sink { name, topic, delivery } => Some(SinkPlan {
                 name: name.clone(),
@@ -170,6 +201,7 @@ impl Cut<'_> {
                 internal: false,
                 delivery: *delivery,
                 queues: None,
+                timed: false,
             }),
             Kind::RepartitionWrite { name, queues } => Some(SinkPlan {
                 name: name.clone(),
@@ -177,6 +209,7 @@ impl Cut<'_> {
                 internal: true,
                 delivery: Delivery::Outbox { framed: true },
                 queues: Some(*queues),
+                timed,
             }),
             _ => None,
         }
@@ -245,7 +278,7 @@ fn add_dead_letters(
         None => {
             indexes.insert(topic.clone(), sinks.len());
             let name = Name::new(DEAD_LETTERS)?;
-            sinks.push(SinkPlan { name, topic: topic.clone(), internal: false, delivery, queues: None });
+            sinks.push(SinkPlan { name, topic: topic.clone(), internal: false, delivery, queues: None, timed: false });
             Ok(())
         }
     }

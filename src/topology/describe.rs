@@ -1,8 +1,8 @@
 //! A topology as text, as a diagram, and as what its hash is made of.
 
-use super::graph::{Kind, Node, NodeId, repartition_topic};
+use super::graph::{Kind, Node, NodeId, SourceClock, repartition_topic};
 use super::plan::{Delivery, StartPolicy};
-use crate::processor::{Emit, ErrorPolicy};
+use crate::processor::{Emit, ErrorPolicy, WindowOptions};
 use onceflow_types::Name;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -172,25 +172,31 @@ fn title(kind: &Kind) -> String {
         Kind::Source { name, .. } => format!("source {name}"),
         Kind::RepartitionRead { name } => format!("repartitioned {name}"),
         Kind::RepartitionWrite { name, .. } => format!("repartition {name}"),
-        Kind::Operator { word, label: None } => (*word).to_owned(),
         Kind::Operator { word, label: Some(label) } => format!("{word} {label}"),
+        Kind::Operator { word, label: None } | Kind::EventTime { word } | Kind::Port { word, .. } => (*word).to_owned(),
         Kind::PerKey { word, options } => format!("{word} {}", options.table),
+        Kind::Window { word, options } => format!("windowed {word} {}", options.table),
         Kind::Sink { name, .. } => format!("sink {name}"),
     }
 }
 
 fn details(kind: &Kind, job: &Name) -> Vec<String> {
     match kind {
-        Kind::Source { topic, start, tags, .. } => {
+        Kind::Source { topic, start, tags, time, .. } => {
             let mut details = vec![format!("topic={topic}"), format!("start={}", start_word(*start))];
             details.extend(tags.as_ref().map(|tags| format!("tags={}", tags.join(","))));
+            if *time != SourceClock::default() {
+                details.push(format!("out_of_orderness_ms={}", time.out_of_orderness.as_millis()));
+                let idle = time.idle_timeout.map_or("none".to_owned(), |timeout| timeout.as_millis().to_string());
+                details.push(format!("idle_timeout_ms={idle}"));
+            }
             details
         }
         Kind::RepartitionRead { name } => vec![format!("topic={}", repartition_topic(job, name))],
         Kind::RepartitionWrite { name, queues } => {
             vec![format!("topic={}", repartition_topic(job, name)), format!("queues={queues}")]
         }
-        Kind::Operator { .. } => vec![],
+        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => vec![],
         Kind::PerKey { options, .. } => vec![format!(
             "emit={}",
             match options.emit {
@@ -198,6 +204,7 @@ fn details(kind: &Kind, job: &Name) -> Vec<String> {
                 Emit::PerEpoch => "per-epoch",
             }
         )],
+        Kind::Window { options, .. } => window_details(options),
         Kind::Sink { topic, delivery, .. } => {
             vec![format!("topic={topic}"), format!("delivery={}", delivery_word(*delivery))]
         }
@@ -209,8 +216,8 @@ fn shape(kind: &Kind) -> Shape {
         Kind::Source { .. } => Shape::Source,
         Kind::RepartitionRead { name } => Shape::RepartitionRead(name.clone()),
         Kind::RepartitionWrite { name, .. } => Shape::RepartitionWrite(name.clone()),
-        Kind::Operator { .. } => Shape::Operator,
-        Kind::PerKey { .. } => Shape::Table,
+        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => Shape::Operator,
+        Kind::PerKey { .. } | Kind::Window { .. } => Shape::Table,
         Kind::Sink { .. } => Shape::Sink,
     }
 }
@@ -220,10 +227,23 @@ fn identity(kind: &Kind) -> Option<String> {
         Kind::Source { name, topic, .. } => Some(format!("source {name} {topic}")),
         Kind::RepartitionRead { name } => Some(format!("repartitioned {name}")),
         Kind::RepartitionWrite { name, queues } => Some(format!("repartition {name} {queues}")),
-        Kind::Operator { .. } => None,
+        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => None,
         Kind::PerKey { word, options } => Some(format!("{word} {}", options.table)),
+        Kind::Window { word, options } => Some(format!("windowed {word} {} {}", options.table, options.windows)),
         Kind::Sink { name, topic, delivery } => Some(format!("sink {name} {topic} {}", delivery_word(*delivery))),
     }
+}
+
+fn window_details(options: &WindowOptions) -> Vec<String> {
+    let WindowOptions { windows, rule, .. } = options;
+    let mut details = vec![format!("windows={windows}"), format!("trigger={}", rule.trigger)];
+    if rule.deltas {
+        details.push("deltas".to_owned());
+    }
+    if rule.lateness > 0 {
+        details.push(format!("lateness_ms={}", rule.lateness));
+    }
+    details
 }
 
 fn start_word(start: StartPolicy) -> String {

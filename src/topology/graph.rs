@@ -2,12 +2,14 @@
 
 use super::assembly::Assembly;
 use super::plan::{Delivery, StartPolicy};
-use crate::processor::{ErrorPolicy, Ingest, PerKeyOptions};
+use crate::processor::{ErrorPolicy, Ingest, PerKeyOptions, WindowOptions};
+use crate::time::{IDLE_TIMEOUT_DEFAULT, OUT_OF_ORDERNESS_DEFAULT};
 use onceflow_types::{Error, Name, Result};
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A node's place in the graph, in the order of the program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,6 +44,7 @@ pub(super) enum Kind {
         start: StartPolicy,
         tags: Option<Arc<[String]>>,
         subtopology: Option<Name>,
+        time: SourceClock,
     },
     /// The reading half of a repartition; it has no input.
     RepartitionRead {
@@ -56,15 +59,42 @@ pub(super) enum Kind {
         word: &'static str,
         label: Option<Arc<str>>,
     },
+    /// Takes event time from the values, or from the clock.
+    EventTime {
+        word: &'static str,
+    },
+    /// Another output of its input than the stream itself: `port` counts from 1.
+    Port {
+        word: &'static str,
+        port: u32,
+    },
     PerKey {
         word: &'static str,
         options: PerKeyOptions,
+    },
+    /// Cuts into windows; its late records go to port 1.
+    Window {
+        word: &'static str,
+        options: WindowOptions,
     },
     Sink {
         name: Name,
         topic: Arc<str>,
         delivery: Delivery,
     },
+}
+
+/// How a source makes its watermark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SourceClock {
+    pub(super) out_of_orderness: Duration,
+    pub(super) idle_timeout: Option<Duration>,
+}
+
+impl Default for SourceClock {
+    fn default() -> Self {
+        SourceClock { out_of_orderness: OUT_OF_ORDERNESS_DEFAULT, idle_timeout: Some(IDLE_TIMEOUT_DEFAULT) }
+    }
 }
 
 /// Makes the room of a node for one task. Types are erased: a head is what it is, a room is a `Box<dyn Push<T>>` in a box.
@@ -75,6 +105,22 @@ pub(super) enum Make {
 }
 
 type Maker<R> = dyn Fn(&mut Assembly<'_>) -> Result<R> + Send + Sync;
+
+impl Kind {
+    /// Whether it works with time: its output has a time of its own.
+    pub(super) fn is_timed(&self) -> bool {
+        matches!(self, Kind::Window { .. })
+    }
+
+    /// The name under which it keeps state.
+    pub(super) fn table(&self) -> Option<&Name> {
+        match self {
+            Kind::PerKey { options, .. } => Some(&options.table),
+            Kind::Window { options, .. } => Some(&options.table),
+            _ => None,
+        }
+    }
+}
 
 impl Graph {
     pub(super) fn add(&mut self, node: Node) -> NodeId {

@@ -226,7 +226,8 @@ impl<K: Key, T: Data, P> KeyedStream<K, T, P> {
         let kind = Kind::RepartitionWrite { name: name.clone(), queues: REPARTITION_QUEUES_DEFAULT };
         let written = codec.clone();
         let write = self.stream.add(kind, Some(ErrorPolicy::Fail), move |assembly| {
-            Ok(room::<(K, T)>(Repartition::new(written.clone(), assembly.sink()?, assembly.guard()?)))
+            let clock = assembly.is_timed().then(|| assembly.clock()).transpose()?;
+            Ok(room::<(K, T)>(Repartition::new(written.clone(), assembly.sink()?, assembly.guard()?, clock)))
         });
         let read = self.stream.graph().borrow_mut().add(Node {
             kind: Kind::RepartitionRead { name },

@@ -58,6 +58,8 @@ pub struct Subtopology {
     pub sinks: Vec<SinkPlan>,
     /// The tables that it names in the task's state.
     pub tables: Vec<Name>,
+    /// Whether anything in it works with time, or has to pass it on.
+    pub timed: bool,
     /// Makes the stage of one task.
     pub build: Arc<dyn Fn() -> Box<dyn Stage> + Send + Sync>,
 }
@@ -73,6 +75,8 @@ pub struct SourcePlan {
     pub internal: bool,
     /// Where to start.
     pub start: StartPolicy,
+    /// Whether something behind it works with time.
+    pub timed: bool,
 }
 
 /// A topic that a subtopology writes.
@@ -89,6 +93,8 @@ pub struct SinkPlan {
     pub delivery: Delivery,
     /// For a topic that the job makes: the number of its queues.
     pub queues: Option<u32>,
+    /// Whether its frames say how far event time has come, as something behind the topic works with time.
+    pub timed: bool,
 }
 
 impl Topology {
@@ -135,6 +141,7 @@ impl fmt::Debug for Subtopology {
             .field("sources", &self.sources)
             .field("sinks", &self.sinks)
             .field("tables", &self.tables)
+            .field("timed", &self.timed)
             .finish_non_exhaustive()
     }
 }

@@ -237,7 +237,7 @@ impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
         })
     }
 
-    fn per_key<A, O, F>(&self, name: &str, word: &'static str, step: F) -> Running<K, O>
+    pub(super) fn per_key<A, O, F>(&self, name: &str, word: &'static str, step: F) -> Running<K, O>
     where
         A: StateValue,
         O: Data,

@@ -5,7 +5,9 @@ use super::graph::{Kind, Make, Node, NodeId, SharedGraph};
 use super::keyed_stream::KeyedStream;
 use super::sink_builder::SinkBuilder;
 use crate::codec::{Data, Encode, Key};
-use crate::processor::{ErrorPolicy, Filter, FlatMap, Inspect, Map, Route, SelectTimestamp, TryMap};
+use crate::processor::{
+    ErrorPolicy, Filter, FlatMap, Generator, Inspect, Map, ProcessingTime, Route, SelectTimestamp, TryMap,
+};
 use onceflow_types::{Error, Result, Timestamp};
 use std::any::Any;
 use std::fmt;
@@ -194,26 +196,47 @@ impl<T: Data> Stream<T> {
         })
     }
 
-    /// Takes the event time from the value; otherwise it is when the message was born.
+    /// Takes the event time from the value; otherwise it is when the message was born. Behind a repartition, and behind an
+    /// operator that works with time itself, only the times of the records change: how far event time has come was decided
+    /// before. So take the time right behind the source.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::{Decode, Json}, testing::TestDriver, types::Timestamp};
+    /// # use onceflow::{StreamBuilder, codec::Json, types::Timestamp};
     /// let builder = StreamBuilder::new("job")?;
-    /// builder
-    ///     .source("in", Json::<i64>::new())
-    ///     .select_timestamp(|millis| Timestamp::from_millis(*millis))
-    ///     .sink("out", "out", Json::new());
-    /// let mut driver = TestDriver::new(&builder.build()?)?;
-    /// driver.send("in", b"5000")?;
-    /// driver.commit()?;
-    /// assert_eq!(driver.read("out")[0].timestamp, Timestamp::from_millis(5_000));
+    /// let payments = builder.source("in", Json::<(String, i64)>::new());
+    /// payments.select_timestamp(|(_, millis)| Timestamp::from_millis(*millis)).sink("out", "out", Json::new());
+    /// assert!(builder.build()?.describe().contains("select-timestamp"));
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn select_timestamp(&self, function: impl Fn(&T) -> Timestamp + Send + Sync + 'static) -> Stream<T> {
         let function = Arc::new(function);
-        self.operator("select-timestamp", move |assembly| {
-            Ok(room::<T>(SelectTimestamp { function: function.clone(), next: assembly.next::<T>()? }))
-        })
+        let kind = Kind::EventTime { word: "select-timestamp" };
+        let node = self.add(kind, None, move |assembly| {
+            let generators = assembly.inputs()?.into_iter().filter_map(|(input, kind)| match kind {
+                Kind::Source { time, .. } => Some((input, Generator::new(time.out_of_orderness))),
+                _ => None,
+            });
+            let (function, generators) = (function.clone(), generators.collect());
+            Ok(room::<T>(SelectTimestamp { function, generators, next: assembly.next::<T>()? }))
+        });
+        Stream::new(&self.graph, node)
+    }
+
+    /// Takes processing time for event time from here on: a record happens when it is worked on, and is never late. Not
+    /// repeatable, as it depends on when records come.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).processing_time().sink("out", "out", Utf8);
+    /// assert!(builder.build()?.describe().contains("processing-time"));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn processing_time(&self) -> Stream<T> {
+        let node = self.add(Kind::EventTime { word: "processing-time" }, None, |assembly| {
+            Ok(room::<T>(ProcessingTime { now: Timestamp::MIN, next: assembly.next::<T>()? }))
+        });
+        Stream::new(&self.graph, node)
     }
 
     /// Both streams in one. Records of one source keep their order; merged sources belong to one subtopology, so their

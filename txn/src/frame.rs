@@ -1,11 +1,16 @@
 //! A framed message: many records in one stored message, with one identity and one sequence number.
 //!
 //! ```text
-//!  ┌───────┬─────────┬───────┬──────────┬───────────┬─────────┬────────────┬─────────────┬────────┐
-//!  │ OFFR  │ version │ flags │ identity │ base time │ records │ raw length │ messages    │ CRC32C │
-//!  │ 4     │ u8 = 1  │ u8    │ binary   │ i64       │ count   │ count, lz4 │ to the end  │ u32    │
-//!  └───────┴─────────┴───────┴──────────┴───────────┴─────────┴────────────┴─────────────┴────────┘
+//!  ┌───────┬─────────┬───────┬──────────┬───────────┬─────────┬────────┬────────────┬─────────────┬────────┐
+//!  │ OFFR  │ version │ flags │ identity │ base time │ records │ time   │ raw length │ messages    │ CRC32C │
+//!  │ 4     │ u8 1, 2 │ u8    │ binary   │ i64       │ count   │ 2 only │ count, lz4 │ to the end  │ u32    │
+//!  └───────┴─────────┴───────┴──────────┴───────────┴─────────┴────────┴────────────┴─────────────┴────────┘
+//!
+//!   time, in version 2:  idle u8: 0, 1 · watermark i64 · tasks count, 1 or more
 //! ```
+//!
+//! A frame of version 2 says how far its writer's event time has come behind its records, or that its writer is idle, and
+//! how many tasks write the topic. It may hold no record at all.
 //!
 //! Flag 1: the messages are one LZ4 block, and the raw length is there; no other flag is known. The messages are in
 //! RocketMQ's batch encoding, opaque here; how many there are is checked by who decodes them. The identity is in the
@@ -21,7 +26,9 @@ use onceflow_types::{Error, Result, Timestamp};
 /// The first bytes of every framed message's body.
 pub const FRAME_MAGIC: [u8; 4] = *b"OFFR";
 
+/// Without time, and with it.
 const FRAME_VERSION: u8 = 1;
+const FRAME_VERSION_TIMED: u8 = 2;
 const FLAG_LZ4: u8 = 1;
 
 /// A framed message, borrowed from the body that it was read from. Its identity is at hand without inflating anything,
@@ -55,10 +62,23 @@ pub struct Frame<'b> {
     pub base_time: Timestamp,
     /// How many records it holds.
     pub records: u32,
+    /// How far its writer's event time has come, in a frame that says so.
+    pub time: Option<FrameTime>,
     /// The messages as stored.
     stored: &'b [u8],
     /// Their length when they are compressed.
     raw_len: Option<usize>,
+}
+
+/// What a frame says about event time. It holds behind the frame's records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameTime {
+    /// No record that its writer sends later and that is older is on time.
+    pub watermark: Timestamp,
+    /// Whether nothing comes from its writer at present, so that nobody is to wait for it.
+    pub idle: bool,
+    /// How many tasks write the topic, its writer among them; at least 1.
+    pub tasks: u32,
 }
 
 impl<'b> Frame<'b> {
@@ -80,14 +100,35 @@ impl<'b> Frame<'b> {
         messages: &[u8],
         compress: bool,
     ) {
+        Frame::encode_timed_into(to, identity, base_time, records, None, messages, compress);
+    }
+
+    /// As [`encode_into`](Self::encode_into), with what the frame says about event time.
+    ///
+    /// # Panics
+    /// As [`encode_into`](Self::encode_into).
+    pub fn encode_timed_into(
+        to: &mut Vec<u8>,
+        identity: &Identity,
+        base_time: Timestamp,
+        records: u32,
+        time: Option<FrameTime>,
+        messages: &[u8],
+        compress: bool,
+    ) {
         let start = to.len();
         to.extend_from_slice(&FRAME_MAGIC);
-        to.put_u8(FRAME_VERSION);
+        to.put_u8(if time.is_some() { FRAME_VERSION_TIMED } else { FRAME_VERSION });
         let flags_at = to.len();
         to.put_u8(0);
         identity.encode(to);
         to.put_i64(base_time.as_millis());
         to.put_count(records.into());
+        if let Some(time) = time {
+            to.put_u8(time.idle.into());
+            to.put_i64(time.watermark.as_millis());
+            to.put_count(time.tasks.max(1).into());
+        }
         let messages_at = to.len();
         to.put_count(messages.len() as u64);
         if compress && compress_if_smaller(messages, to) {
@@ -110,20 +151,21 @@ impl<'b> Frame<'b> {
     pub fn decode(body: &'b [u8], inflate_bytes_max: usize) -> Result<Frame<'b>> {
         let malformed = |e: Error| Error::record("framed message is malformed").with_source(e);
         let (mut from, version) = checked(body).map_err(malformed)?;
-        if version > FRAME_VERSION {
-            return Err(newer(version.into(), FRAME_VERSION.into()));
+        if version > FRAME_VERSION_TIMED {
+            return Err(newer(version.into(), FRAME_VERSION_TIMED.into()));
         }
         Frame::decode_known(&mut from, version, inflate_bytes_max).map_err(malformed)
     }
 
     fn decode_known(from: &mut Decoder<'b>, version: u8, inflate_bytes_max: usize) -> Result<Frame<'b>> {
         let flags = from.u8()?;
-        if version != FRAME_VERSION || flags & !FLAG_LZ4 != 0 {
+        if version < FRAME_VERSION || flags & !FLAG_LZ4 != 0 {
             return Err(Error::corrupt(format!("unknown version or flags: version={version} flags={flags}")));
         }
         let identity = Identity::decode(from)?;
         let base_time = Timestamp::from_millis(from.i64()?);
         let records = u32::try_from(from.count()?).map_err(|_| Error::corrupt("record count is too large"))?;
+        let time = if version == FRAME_VERSION_TIMED { Some(decode_time(from)?) } else { None };
         let raw_len = match flags {
             FLAG_LZ4 => Some(usize::try_from(from.count()?).unwrap_or(usize::MAX)),
             _ => None,
@@ -133,7 +175,7 @@ impl<'b> Frame<'b> {
         if len > inflate_bytes_max {
             return Err(Error::corrupt(format!("messages are too long: bytes={len} max={inflate_bytes_max}")));
         }
-        Ok(Frame { identity, base_time, records, stored, raw_len })
+        Ok(Frame { identity, base_time, records, time, stored, raw_len })
     }
 
     /// The messages; `scratch` holds them when they had to be inflated.
@@ -148,6 +190,19 @@ impl<'b> Frame<'b> {
         inflate(self.stored, raw_len, scratch)
             .map_err(|e| Error::record("framed messages cannot be inflated").with_source(e))?;
         Ok(scratch)
+    }
+}
+
+fn decode_time(from: &mut Decoder<'_>) -> Result<FrameTime> {
+    let idle = match from.u8()? {
+        0 => false,
+        1 => true,
+        other => return Err(Error::corrupt(format!("unknown word about idleness: given={other}"))),
+    };
+    let watermark = Timestamp::from_millis(from.i64()?);
+    match u32::try_from(from.count()?) {
+        Ok(tasks) if tasks > 0 => Ok(FrameTime { watermark, idle, tasks }),
+        _ => Err(Error::corrupt("number of writing tasks is out of range")),
     }
 }
 

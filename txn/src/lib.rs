@@ -70,7 +70,7 @@ pub use coordinator::{
 };
 pub use dedup::{Accepted, ChannelKey, DedupCounts, DedupReader, DedupSettings, HELD_MAX_DEFAULT, Start};
 pub use fold::{Committed, Fold, Folded, Void};
-pub use frame::{FRAME_MAGIC, Frame};
+pub use frame::{FRAME_MAGIC, Frame, FrameTime};
 pub use identity::{IDENTITY_PROPERTY, Identity, SEQUENCE_MAX};
 pub use identity_text::{IdentityReader, IdentityWriter};
 pub use parts::recover_body;

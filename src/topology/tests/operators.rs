@@ -4,7 +4,7 @@ use super::{Number, driver, program, send, texts};
 use crate::codec::{Json, Utf8};
 use crate::output::SourcePosition;
 use crate::processor::{Emit, ErrorPolicy};
-use crate::testing::TestDriver;
+use crate::testing::{TestDriver, TestMessage};
 use crate::topology::{Delivery, StartPolicy, StreamBuilder};
 use onceflow_types::{Error, Name, Offset, Timestamp};
 use proptest::collection::vec;
@@ -101,7 +101,7 @@ fn per_epoch_emits_changed_keys_in_the_order_of_their_first_change_with_the_late
     let mut driver = driver(|builder| {
         let numbers = builder.source("in", Number).select_timestamp(|n| Timestamp::from_millis(*n));
         let counts = numbers.key_by(|n| n % 3).partitioned_by_key().count("counts").emit(Emit::PerEpoch);
-        counts.sink("out", "out", Json::new());
+        counts.sink("out", "out", Json::new()).delivery(Delivery::Outbox { framed: true });
     });
     send(&mut driver, "in", [7, 3, 100, 9, 1]);
     driver.commit().unwrap();
@@ -131,7 +131,8 @@ fn output_names_the_source_record_it_stems_from() {
 fn a_repartition_brings_records_of_a_key_together_and_carries_event_time() {
     let topology = program(|builder| {
         let numbers = builder.source("in", Number).select_timestamp(|n| Timestamp::from_millis(n * 10));
-        numbers.key_by(|n| n % 5).sum("sums", |n| *n).sink("out", "out", Json::new());
+        let sums = numbers.key_by(|n| n % 5).sum("sums", |n| *n).sink("out", "out", Json::new());
+        sums.delivery(Delivery::Outbox { framed: true });
     })
     .unwrap();
     let mut driver = TestDriver::with_queues(&topology, &[("in", 3), ("out", 2)]).unwrap();
@@ -251,8 +252,14 @@ proptest! {
             batched.abort().unwrap();
             batched.commit().unwrap();
         }
+        // Behind a repartition offsets differ: a new owner repeats what may not be published.
+        let seen = |driver: &TestDriver, topic: &str| -> Vec<TestMessage> {
+            let source = |at: SourcePosition| SourcePosition { offset: Offset::ZERO, ..at };
+            let messages = driver.read(topic).into_iter();
+            messages.map(|message| TestMessage { source: message.source.map(source), ..message }).collect()
+        };
         for topic in ["merged", "signs", "seen", "sevens", "job-repartition-counts", "job-repartition-shared"] {
-            prop_assert_eq!(single.read(topic), batched.read(topic), "{}", topic);
+            prop_assert_eq!(seen(&single, topic), seen(&batched, topic), "{}", topic);
         }
     }
 }

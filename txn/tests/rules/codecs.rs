@@ -15,6 +15,12 @@ fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+fn frame_time() -> impl Strategy<Value = Option<FrameTime>> {
+    proptest::option::of((any::<i64>(), any::<bool>(), 1..=u32::MAX)).prop_map(|said| {
+        said.map(|(watermark, idle, tasks)| FrameTime { watermark: Timestamp::from_millis(watermark), idle, tasks })
+    })
+}
+
 proptest! {
     #[test]
     fn records_survive(record in record()) {
@@ -162,12 +168,14 @@ proptest! {
 
     #[test]
     fn frames_survive(
-        identity in identity(), time: i64, records: u32, messages in vec(0u8..3, 0..500), compress: bool,
+        identity in identity(), time: i64, records: u32, said in frame_time(), messages in vec(0u8..3, 0..500),
+        compress: bool,
     ) {
         let mut body = b"before".to_vec();
-        Frame::encode_into(&mut body, &identity, Timestamp::from_millis(time), records, &messages, compress);
+        let base = Timestamp::from_millis(time);
+        Frame::encode_timed_into(&mut body, &identity, base, records, said, &messages, compress);
         let frame = Frame::decode(&body[6..], 500).unwrap();
-        prop_assert_eq!(&frame.identity, &identity);
+        prop_assert_eq!((&frame.identity, frame.time), (&identity, said));
         prop_assert_eq!((frame.base_time.as_millis(), frame.records), (time, records));
         let mut scratch = vec![1, 2, 3];
         prop_assert_eq!(frame.messages(&mut scratch).unwrap(), &messages[..]);
@@ -179,10 +187,10 @@ proptest! {
 
     #[test]
     fn every_cut_and_every_changed_byte_of_a_frame_is_refused(
-        identity in identity(), messages in vec(0u8..3, 0..100), mask in 1..=u8::MAX,
+        identity in identity(), said in frame_time(), messages in vec(0u8..3, 0..100), mask in 1..=u8::MAX,
     ) {
         let mut body = vec![];
-        Frame::encode_into(&mut body, &identity, Timestamp::MIN, 1, &messages, true);
+        Frame::encode_timed_into(&mut body, &identity, Timestamp::MIN, 1, said, &messages, true);
         for at in 0..body.len() {
             prop_assert_eq!(Frame::decode(&body[..at], 1 << 20).unwrap_err().kind(), ErrorKind::Record);
             let mut changed = body.clone();
@@ -194,10 +202,10 @@ proptest! {
     /// A forger who knows the checksum neither makes us panic nor inflates more than the bound.
     #[test]
     fn a_forged_frame_keeps_to_its_bound(
-        identity in identity(), messages in vec(0u8..3, 0..300), at: prop::sample::Index, byte: u8,
+        identity in identity(), said in frame_time(), messages in vec(0u8..3, 0..300), at: prop::sample::Index, byte: u8,
     ) {
         let mut body = vec![];
-        Frame::encode_into(&mut body, &identity, Timestamp::MIN, 1, &messages, true);
+        Frame::encode_timed_into(&mut body, &identity, Timestamp::MIN, 1, said, &messages, true);
         let at = 5 + at.index(body.len() - 9);
         body[at] = byte;
         let body = resealed(body);

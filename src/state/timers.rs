@@ -1,0 +1,315 @@
+//! What is due, by time: the second order in which operators that work with time keep their state.
+//!
+//! | key, behind the number of the table `name#timers` | value |
+//! | --- | --- |
+//! | `00` | version `01`, then the time acted on: `i64`, big-endian, top bit flipped |
+//! | `01` event time, `02` processing time; then the time as above; then what is due | empty |
+
+use super::{TableId, TaskState};
+use onceflow_storage::{KEY_BYTES_MAX, KeyRange, Order, ReadStore};
+use onceflow_types::{Error, Name, Result, Timestamp};
+use std::ops::Bound;
+
+/// The part of an operator's state that holds its timers.
+const PART: &str = "timers";
+const VERSION: u8 = 1;
+const ACTED_ON: u8 = 0;
+/// How many timers are read before they are worked on.
+const READ_MAX: usize = 256;
+/// Bytes of a key before what is due: table, kind, time.
+const HEAD_BYTES: usize = 11;
+
+/// By which time a timer goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum TimerKind {
+    Event = 1,
+    Processing = 2,
+}
+
+/// A timer that is due, and was taken out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Due {
+    pub(crate) time: Timestamp,
+    /// What is due.
+    pub(crate) what: Vec<u8>,
+}
+
+/// The timers of one operator. A timer is its time and what is due then; setting one twice is setting it once.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    name: Name,
+    table: Option<TableId>,
+    /// The earliest time of each kind at which something may be due.
+    next: [Timestamp; 2],
+    /// What was written as acted on.
+    acted_on: Timestamp,
+    key: Vec<u8>,
+}
+
+impl Timers {
+    /// The timers of the operator `name`, not bound to a state yet.
+    pub(crate) fn new(name: Name) -> Self {
+        let next = [Timestamp::MAX; 2];
+        Timers { name, table: None, next, acted_on: Timestamp::MIN, key: vec![] }
+    }
+
+    /// Binds them to a task's state; returns the time that was acted on last.
+    pub(crate) fn open(&mut self, state: &mut TaskState) -> Result<Timestamp> {
+        let table = state.part_of_table(&self.name, PART)?;
+        self.table = Some(table);
+        self.head(ACTED_ON)?;
+        let mut value = vec![];
+        if state.get(&self.key, &mut value)? {
+            self.acted_on = decode(&value).map_err(|e| e.context(&self.name))?;
+        }
+        for kind in [TimerKind::Event, TimerKind::Processing] {
+            // What is committed: nothing lies below it.
+            self.set_next(kind, Timestamp::MIN);
+            let first = self.read(kind, Timestamp::MAX, 1, state)?;
+            self.set_next(kind, first.first().map_or(Timestamp::MAX, |due| due.time));
+        }
+        Ok(self.acted_on)
+    }
+
+    fn head(&mut self, word: u8) -> Result<()> {
+        let table =
+            self.table.ok_or_else(|| Error::bug(format!("timers are used before they are opened: {}", self.name)))?;
+        self.key.clear();
+        self.key.extend_from_slice(&table.prefix());
+        self.key.push(word);
+        Ok(())
+    }
+
+    fn timer_key(&mut self, kind: TimerKind, time: Timestamp, what: &[u8]) -> Result<()> {
+        self.head(kind as u8)?;
+        self.key.extend_from_slice(&encode_time(time));
+        self.key.extend_from_slice(what);
+        if self.key.len() > KEY_BYTES_MAX {
+            return Err(Error::record(format!("key is too long: bytes={} max={KEY_BYTES_MAX}", self.key.len())));
+        }
+        Ok(())
+    }
+
+    fn set_next(&mut self, kind: TimerKind, time: Timestamp) {
+        let [event, processing] = &mut self.next;
+        *(if kind == TimerKind::Event { event } else { processing }) = time;
+    }
+
+    /// The earliest time at which a timer of this kind may be due; [`Timestamp::MAX`] when none is.
+    #[inline]
+    pub(crate) fn next(&self, kind: TimerKind) -> Timestamp {
+        let [event, processing] = self.next;
+        if kind == TimerKind::Event { event } else { processing }
+    }
+
+    /// Sets a timer.
+    pub(crate) fn set(&mut self, kind: TimerKind, time: Timestamp, what: &[u8], state: &mut TaskState) -> Result<()> {
+        self.timer_key(kind, time, what)?;
+        state.put(&self.key, b"");
+        if time < self.next(kind) {
+            self.set_next(kind, time);
+        }
+        Ok(())
+    }
+
+    /// Removes a timer; no effect when it is not set.
+    pub(crate) fn remove(
+        &mut self,
+        kind: TimerKind,
+        time: Timestamp,
+        what: &[u8],
+        state: &mut TaskState,
+    ) -> Result<()> {
+        self.timer_key(kind, time, what)?;
+        state.delete(&self.key);
+        Ok(())
+    }
+
+    /// Takes out timers that are due at `now`, in the order of their times, and of what is due for equal ones: the first
+    /// few of them. None is left when it returns none.
+    pub(crate) fn take_due(&mut self, kind: TimerKind, now: Timestamp, state: &mut TaskState) -> Result<Vec<Due>> {
+        if self.next(kind) > now {
+            return Ok(vec![]);
+        }
+        let due = self.read(kind, now, READ_MAX, state)?;
+        for due in &due {
+            self.remove(kind, due.time, &due.what, state)?;
+        }
+        let next = match due.last() {
+            Some(last) if due.len() == READ_MAX => last.time,
+            // All that were due are taken; the next one is behind `now`.
+            _ => self.first_behind(kind, now, state)?,
+        };
+        self.set_next(kind, next);
+        Ok(due)
+    }
+
+    fn first_behind(&mut self, kind: TimerKind, now: Timestamp, state: &TaskState) -> Result<Timestamp> {
+        self.set_next(kind, now.saturating_add(1));
+        let first = self.read(kind, Timestamp::MAX, 1, state)?;
+        Ok(first.first().map_or(Timestamp::MAX, |due| due.time))
+    }
+
+    /// The first timers from the earliest that may be there to `through`. Nothing below that is looked at: it may be full of
+    /// what was removed.
+    fn read(&mut self, kind: TimerKind, through: Timestamp, most: usize, state: &TaskState) -> Result<Vec<Due>> {
+        let from = self.next(kind);
+        self.head(kind as u8)?;
+        let mut end = self.key.clone();
+        end.extend_from_slice(&encode_time(through));
+        // Whatever is due at `through` comes before the next millisecond; at the end of time, before the next kind.
+        match through.as_millis().checked_add(1) {
+            Some(next) => {
+                end.truncate(HEAD_BYTES - 8);
+                end.extend_from_slice(&encode_time(Timestamp::from_millis(next)));
+            }
+            None => {
+                end.truncate(HEAD_BYTES - 8);
+                if let Some(word) = end.last_mut() {
+                    *word += 1;
+                }
+            }
+        }
+        self.key.extend_from_slice(&encode_time(from));
+        let range = KeyRange { start: Bound::Included(&self.key), end: Bound::Excluded(end) };
+        let mut cursor = state.overlay().scan(range, Order::Ascending)?;
+        let mut due = vec![];
+        while due.len() < most
+            && let Some((key, _)) = cursor.next()?
+        {
+            let (head, what) = key.split_at_checked(HEAD_BYTES).ok_or_else(damaged)?;
+            let time = head.last_chunk::<8>().map(|time| decode_time(*time)).ok_or_else(damaged)?;
+            due.push(Due { time, what: what.to_vec() });
+        }
+        Ok(due)
+    }
+
+    /// Writes the time acted on, if it has moved.
+    pub(crate) fn seal(&mut self, acted_on: Timestamp, state: &mut TaskState) -> Result<()> {
+        if acted_on > self.acted_on {
+            self.head(ACTED_ON)?;
+            let mut value = vec![VERSION];
+            value.extend_from_slice(&encode_time(acted_on));
+            state.put(&self.key, &value);
+            self.acted_on = acted_on;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a time, which are in the order of the times.
+pub(crate) fn encode_time(time: Timestamp) -> [u8; 8] {
+    let bits = u64::from_le_bytes(time.as_millis().to_le_bytes()) ^ (1 << 63);
+    bits.to_be_bytes()
+}
+
+pub(crate) fn decode_time(bytes: [u8; 8]) -> Timestamp {
+    let bits = u64::from_be_bytes(bytes) ^ (1 << 63);
+    Timestamp::from_millis(i64::from_le_bytes(bits.to_le_bytes()))
+}
+
+fn decode(value: &[u8]) -> Result<Timestamp> {
+    match value.split_first() {
+        Some((&VERSION, time)) => time.try_into().map(decode_time).map_err(|_| damaged()),
+        Some((&version, _)) if version > VERSION => Err(Error::invalid(format!(
+            "timers of a newer format, upgrade onceflow: version={version} known={VERSION}"
+        ))),
+        _ => Err(damaged()),
+    }
+}
+
+#[cold]
+fn damaged() -> Error {
+    Error::corrupt("timer is damaged")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::commit_point;
+    use onceflow_storage::{MemoryStore, Overlay};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(bool, i64, u8),
+        Remove(bool, i64, u8),
+        Take(bool, i64),
+        Reopen,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let time = prop_oneof![8 => -20i64..20, 1 => Just(i64::MIN), 1 => Just(i64::MAX)];
+        let step = prop_oneof![
+            5 => (any::<bool>(), time.clone(), 0u8..4).prop_map(|(kind, time, what)| Step::Set(kind, time, what)),
+            2 => (any::<bool>(), time.clone(), 0u8..4).prop_map(|(kind, time, what)| Step::Remove(kind, time, what)),
+            3 => (any::<bool>(), time).prop_map(|(kind, time)| Step::Take(kind, time)),
+            1 => Just(Step::Reopen),
+        ];
+        vec(step, 0..60)
+    }
+
+    fn kind(event: bool) -> TimerKind {
+        if event { TimerKind::Event } else { TimerKind::Processing }
+    }
+
+    proptest! {
+        // Aim: timers come in order, each once, across commits. Method: beside a plain set, with times at both ends.
+        #[test]
+        fn timers_equal_a_sorted_set(steps in steps()) {
+            let mut state = TaskState::open(Overlay::new(Box::new(MemoryStore::default()))).unwrap();
+            let name = Name::new("t").unwrap();
+            let mut timers = Timers::new(name.clone());
+            timers.open(&mut state).unwrap();
+            let (mut set, mut epoch) = (BTreeSet::new(), 0);
+            for step in steps {
+                match step {
+                    Step::Set(event, time, what) => {
+                        timers.set(kind(event), Timestamp::from_millis(time), &[what], &mut state).unwrap();
+                        set.insert((event, time, what));
+                    }
+                    Step::Remove(event, time, what) => {
+                        timers.remove(kind(event), Timestamp::from_millis(time), &[what], &mut state).unwrap();
+                        set.remove(&(event, time, what));
+                    }
+                    Step::Take(event, now) => {
+                        let due = timers.take_due(kind(event), Timestamp::from_millis(now), &mut state).unwrap();
+                        let want: Vec<_> = set.iter().filter(|(e, time, _)| *e == event && *time <= now).copied().collect();
+                        let got: Vec<_> = due.iter().map(|due| (event, due.time.as_millis(), due.what[0])).collect();
+                        prop_assert_eq!(&got, &want);
+                        set.retain(|timer| !want.contains(timer));
+                        prop_assert!(timers.take_due(kind(event), Timestamp::from_millis(now), &mut state).unwrap().is_empty());
+                    }
+                    Step::Reopen => {
+                        epoch += 1;
+                        timers.seal(Timestamp::from_millis(epoch), &mut state).unwrap();
+                        state.overlay_mut().commit(&commit_point(epoch.unsigned_abs())).unwrap();
+                        timers = Timers::new(name.clone());
+                        prop_assert_eq!(timers.open(&mut state).unwrap(), Timestamp::from_millis(epoch));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_timers_than_are_read_at_once_come_in_pieces() {
+        let mut state = TaskState::open(Overlay::new(Box::new(MemoryStore::default()))).unwrap();
+        let mut timers = Timers::new(Name::new("t").unwrap());
+        timers.open(&mut state).unwrap();
+        for number in 0..u16::try_from(READ_MAX).unwrap() * 2 + 7 {
+            timers.set(TimerKind::Event, Timestamp::from_millis(5), &number.to_be_bytes(), &mut state).unwrap();
+        }
+        let mut pieces = vec![];
+        loop {
+            let due = timers.take_due(TimerKind::Event, Timestamp::from_millis(9), &mut state).unwrap();
+            if due.is_empty() {
+                break;
+            }
+            pieces.push(due.len());
+        }
+        assert_eq!(pieces, [READ_MAX, READ_MAX, 7]);
+    }
+}
