@@ -52,6 +52,10 @@ pub(crate) use journal::barrier;
 pub use snapshot::{chunk_again, header_again};
 pub(crate) use step::{Stepped, stuck};
 
+/// Most that is processed before the bounds of the epoch are looked at.
+const PIECE_RECORDS_MAX: usize = 128;
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
 /// What the runtime wants of its tasks, from the mildest on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Control {
@@ -193,12 +197,7 @@ impl Task {
                         self.commit_epoch().await?;
                     }
                 }
-                pulled = readers.next() => {
-                    self.process(&pulled?)?;
-                    if self.epoch_is_full() {
-                        self.commit_epoch().await?;
-                    }
-                }
+                pulled = readers.next() => self.work_through(pulled?).await?,
             }
             self.pass_time().await?;
         }
@@ -207,6 +206,27 @@ impl Task {
             Control::Abort => Ok(()),
             _ => self.hand_over().await,
         }
+    }
+
+    /// Piece by piece: what a user's program makes of a record is known afterwards only, and must not outgrow the epoch.
+    async fn work_through(&mut self, pulled: Pulled) -> Result<()> {
+        let Pulled { source, batch, read_at } = pulled;
+        let (mut pieces, mut records_max) = (batch.into_pieces(), 1);
+        while let Some(batch) = pieces.take(records_max, PIECE_BYTES_MAX) {
+            let before = self.fill();
+            self.process(&Pulled { source, batch, read_at })?;
+            let large = self.fill().saturating_sub(before) > self.job.config.epoch_output_bytes_max / 4;
+            records_max = if large { 1 } else { PIECE_RECORDS_MAX.min(records_max * 2) };
+            if self.epoch_is_full() {
+                self.commit_epoch().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of output and changes of the open epoch.
+    fn fill(&self) -> usize {
+        self.output.bytes() + self.state.overlay().delta().bytes()
     }
 
     /// S0 for one batch.

@@ -43,7 +43,7 @@
 //! | `log` | | the contract: [`Log`] and what its calls take and return |
 //! | `member` | | who shares a job's work: [`MemberId`] |
 //! | `batch` | | messages on their way in: [`MessageBatch`], [`Properties`] |
-//! | `record` | | records on their way out: [`RecordBatch`], [`RecordRef`] |
+//! | `record` | | records on their way out: [`RecordBatch`], [`RecordRef`], [`Pieces`] |
 //! | `contract` | `contract` | the suite that any log can run |
 //! | `embedded` | `embedded` | the durable log of one process |
 //! | `rocketmq` | `rocketmq` | Apache RocketMQ |
@@ -72,4 +72,4 @@ pub use batch::{
 };
 pub use log::{Acked, CheckBack, End, Link, Log, OffsetRange, Prepared, Queues, ReadLimit, Ticket, TopicSpec, Verdict};
 pub use member::{MEMBER_BYTES_MAX, MemberId};
-pub use record::{Body, Entry, RecordBatch, RecordRef};
+pub use record::{Body, Entry, Pieces, RecordBatch, RecordRef};

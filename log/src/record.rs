@@ -29,6 +29,16 @@ pub struct Entry {
     pub properties: Range<u32>,
 }
 
+impl Entry {
+    fn bytes(&self) -> usize {
+        let body = match &self.body {
+            Body::Plain(range) | Body::Inflated(range) => range.len(),
+            Body::Undecodable(_) => 0,
+        };
+        body + self.properties.len()
+    }
+}
+
 /// The body of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
@@ -89,6 +99,12 @@ impl RecordBatch {
         self.buffers[0].len() + self.buffers[1].len()
     }
 
+    /// To be taken piece by piece.
+    pub fn into_pieces(self) -> Pieces {
+        let RecordBatch { partition, buffers, entries } = self;
+        Pieces { partition, buffers, taken: false, entries: entries.into_iter() }
+    }
+
     fn share(&self, buffer: usize, part: &[u8]) -> Bytes {
         match self.buffers.get(buffer) {
             // An empty part may lie anywhere.
@@ -100,6 +116,34 @@ impl RecordBatch {
     fn slice(&self, buffer: usize, range: &Range<u32>) -> &[u8] {
         let bytes = self.buffers.get(buffer).map_or(&[][..], |bytes| bytes);
         bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+}
+
+/// The rest of a batch, of which pieces are taken from the front. They share its bytes.
+#[derive(Debug)]
+pub struct Pieces {
+    partition: Partition,
+    buffers: [Bytes; 2],
+    entries: std::vec::IntoIter<Entry>,
+    taken: bool,
+}
+
+impl Pieces {
+    /// The next records: at most `records_max` and about `bytes_max` bytes of bodies and properties, but one at least. A
+    /// batch without records is one piece.
+    pub fn take(&mut self, records_max: usize, bytes_max: usize) -> Option<RecordBatch> {
+        if std::mem::replace(&mut self.taken, true) && self.entries.as_slice().is_empty() {
+            return None;
+        }
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            let fits = bytes < bytes_max;
+            bytes += entry.bytes();
+            fits
+        };
+        let count = self.entries.as_slice().iter().take(records_max).take_while(fits).count().max(1);
+        let entries = self.entries.by_ref().take(count).collect();
+        Some(RecordBatch { partition: self.partition.clone(), buffers: self.buffers.clone(), entries })
     }
 }
 
@@ -150,5 +194,50 @@ impl<'b> RecordRef<'b> {
     /// One property.
     pub fn property(&self, name: &str) -> Option<&'b [u8]> {
         find_property(self.properties(), name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(bodies: &[u32]) -> RecordBatch {
+        let mut end = 0;
+        let entry = |(offset, bytes): (usize, &u32)| {
+            let body = Body::Plain(end..end + bytes);
+            end += bytes;
+            let (born, stored) = (Timestamp::MIN, Timestamp::MIN);
+            Entry { offset: Offset::new(offset as u64), born, stored, body, properties: 0..0 }
+        };
+        let entries = bodies.iter().enumerate().map(entry).collect();
+        RecordBatch::new(Partition::new("t", "b", 0), vec![7; end as usize].into(), Bytes::new(), entries)
+    }
+
+    fn taken(batch: RecordBatch, records_max: usize, bytes_max: usize) -> Vec<RecordBatch> {
+        let mut pieces = batch.into_pieces();
+        std::iter::from_fn(|| pieces.take(records_max, bytes_max)).collect()
+    }
+
+    #[test]
+    fn pieces_are_bounded_and_together_the_whole() {
+        let bodies = [10, 10, 10, 500, 10, 0, 0, 90, 20, 1];
+        for (records_max, bytes_max, wanted) in
+            [(100, 1 << 20, vec![10]), (4, 1 << 20, vec![4, 4, 2]), (100, 100, vec![4, 4, 2]), (1, 0, vec![1; 10])]
+        {
+            let pieces: Vec<RecordBatch> = taken(batch(&bodies), records_max, bytes_max);
+            assert_eq!(pieces.iter().map(RecordBatch::len).collect::<Vec<_>>(), wanted, "{records_max} {bytes_max}");
+            let offsets: Vec<_> =
+                pieces.iter().flat_map(RecordBatch::iter).map(|record| record.offset().get()).collect();
+            assert_eq!(offsets, (0..10).collect::<Vec<_>>());
+            let lens: Vec<_> =
+                pieces.iter().flat_map(RecordBatch::iter).map(|record| record.body().unwrap().len()).collect();
+            assert_eq!(lens, bodies.map(|bytes| bytes as usize));
+        }
+    }
+
+    #[test]
+    fn a_batch_without_records_is_one_piece() {
+        let pieces: Vec<RecordBatch> = taken(batch(&[]), 1, 1);
+        assert!(pieces.len() == 1 && pieces[0].is_empty());
     }
 }

@@ -1,10 +1,11 @@
 //! At a limit a job slows down: it neither drops nor dies nor grows (S11).
 
-use crate::faulty::ledger::{Ledger, Settled, entries, memory, quick};
+use crate::faulty::ledger::{Ledger, Settled, append, entries, memory, quick, read_view};
 use crate::faulty::{Call, Fault, FaultyLog, On, pause};
 use crate::log_with;
-use onceflow::Config;
-use onceflow::topology::Delivery;
+use onceflow::codec::{Json, Utf8};
+use onceflow::topology::{Delivery, StartPolicy, StreamBuilder};
+use onceflow::{Config, Runtime};
 use std::time::Duration;
 
 /// While nothing can be published the task decides as many epochs as it may and then waits, however long; afterwards all
@@ -54,4 +55,29 @@ async fn halves_that_cannot_be_ended_hold_the_task_back() {
 #[tokio::test]
 async fn an_outbox_that_cannot_be_sent_holds_the_task_back() {
     held_back(Delivery::Outbox { framed: false }, Call::Append).await;
+}
+
+/// One read may bring records that become far more output than an epoch may hold: the read is cut into several epochs.
+#[tokio::test]
+async fn a_read_whose_output_does_not_fit_one_epoch_becomes_several() {
+    let (log, _directory) = log_with(&["in", "out"]).await;
+    // 92 MB of output; the body of an epoch is 64 MiB at most.
+    let (records, fan_out, bytes) = (96, 16, 60_000);
+    let numbers: Vec<u64> = (0..records).collect();
+    append(&*log, "in", &numbers).await;
+    let builder = StreamBuilder::new("fan-out").unwrap();
+    let source = builder.source("in", Json::<u64>::new()).start(StartPolicy::Earliest);
+    let many = source.flat_map(move |number| (0..fan_out).map(move |part| (number * fan_out + part).to_string()));
+    let padded = many.map(move |text| format!("{text:0>bytes$}"));
+    padded.sink("out", "out", Utf8).delivery(Delivery::Outbox { framed: false });
+    let runtime = Runtime::builder(builder.build().unwrap(), log.clone(), memory());
+    let mut runtime =
+        runtime.config(Config { publish_lease: quick().publish_lease, ..Config::default() }).start().await.unwrap();
+    assert!(runtime.wait_caught_up(crate::PATIENCE).await.unwrap());
+    let epochs = runtime.status().values().next().unwrap().epoch.get();
+    runtime.drain().await.unwrap();
+    let (output, ..) = read_view(&log, "out", "fan-out").await;
+    let seen: Vec<u64> = output.iter().map(|record| String::from_utf8_lossy(&record.body).parse().unwrap()).collect();
+    assert_eq!(seen, (0..records * fan_out).collect::<Vec<_>>());
+    assert!(epochs > 10, "epochs of about 4 MiB each: {epochs}");
 }
