@@ -1,8 +1,8 @@
 //! What only the feature `fuzzing` makes reachable: bytes from a broker, and pieces of snapshots.
 
-use super::summed;
+use super::{check_back, summed};
 use onceflow::fuzzing::{chunk_again, header_again};
-use onceflow_log::fuzzing::{INFLATED_BYTES_MAX, found_by_key, inflated, pulled, replies};
+use onceflow_log::fuzzing::{INFLATED_BYTES_MAX, found_by_key, half_properties, inflated, pulled, replies};
 use onceflow_types::Offset;
 
 /// Frames on a connection. No more bytes come out than went in.
@@ -30,6 +30,9 @@ pub fn pull_body(bytes: &[u8]) {
             let _ = record.property("KEYS");
         }
         assert!(whole || !records.is_empty() || bytes.is_empty());
+    }
+    if let Some(properties) = half_properties(bytes) {
+        check_back(properties);
     }
     if let Ok(offsets) = found_by_key(bytes, 0, "K") {
         assert!(offsets.is_sorted());

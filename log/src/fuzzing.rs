@@ -66,6 +66,11 @@ pub fn found_by_key(bytes: &[u8], queue: u32, unique_key: &str) -> Result<Vec<Of
     remoting::offsets_with(bytes, queue, unique_key)
 }
 
+/// The properties of the half that a check-back brings.
+pub fn half_properties(bytes: &[u8]) -> Option<&[u8]> {
+    remoting::half(bytes).map(|half| half.properties)
+}
+
 /// Inflates a body as its system flag says; nothing is left in `to` after an error.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use crate::log_with;
 use onceflow::log::{Log, MessageBatch, ReadLimit};
 use onceflow::topology::Delivery;
 use onceflow::txn::{Frame, Identity, SEQUENCE_MAX};
-use onceflow::types::{Epoch, Generation, Incarnation, Name, Offset, Timestamp};
+use onceflow::types::{Epoch, ErrorKind, Generation, Incarnation, Name, Offset, Sequence, Timestamp};
 use onceflow::{TopicReader, identity_of};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,4 +124,40 @@ async fn a_stranger_on_a_repartition_topic_silences_and_stops_nobody() {
     assert!(matches!(ledger.settle(&mut runtime, &faulty, &log, &all).await, Settled::Done));
     runtime.drain().await.unwrap();
     ledger.check(&log, &all).await.unwrap();
+}
+
+/// Where the promise ends (docs/decisions/0026): somebody who reads the topic knows the incarnation, and who may also write
+/// to it can take the place of a record. That is never silent: the record that was displaced is counted as a duplicate, and
+/// a claim that records are missing which were never there is a typed error.
+#[tokio::test]
+async fn somebody_who_reads_and_writes_a_topic_can_displace_a_record_but_not_unseen() {
+    let (log, _directory) = log_with(&[]).await;
+    let ledger = Ledger::new("limit");
+    ledger.make_topics(&*log).await;
+    let all = entries(0, 12);
+    let (faulty, stores) = (FaultyLog::new(log.clone()), memory());
+    ledger.produce(&*log, &all[..6]).await;
+    let mut runtime = ledger.start(&faulty, &stores, quick()).await;
+    assert!(matches!(ledger.settle(&mut runtime, &faulty, &log, &all[..6]).await, Settled::Done));
+    let (first, ..) = first(&log, &ledger.output()).await;
+    let place = |ahead: u64| Sequence::new(first.sequence.get() + ahead);
+    let seventh = Identity { sequence: place(6), ..first.clone() };
+    send(&log, &ledger.output(), &property(&seventh.to_property()), b"forged").await;
+    ledger.produce(&*log, &all[6..]).await;
+    assert!(runtime.wait_caught_up(crate::PATIENCE).await.unwrap(), "the job did not notice");
+    runtime.drain().await.unwrap();
+
+    let (output, name) = (ledger.output(), ledger.name());
+    let open = || TopicReader::open(log.clone(), &output, name.clone());
+    let mut reader = open().await.unwrap();
+    let view = reader.read_to_end().await.unwrap();
+    assert_eq!((view.len(), &view[6].body[..]), (12, b"forged".as_slice()));
+    assert_eq!(reader.counts().dedup.duplicates, 1, "the real seventh");
+
+    let gap = Identity { sequence: place(20), floor: place(20), ..first };
+    send(&log, &ledger.output(), &property(&gap.to_property()), b"forged").await;
+    for mut reader in [reader, open().await.unwrap()] {
+        let error = reader.read_to_end().await.expect_err("records 12 to 19 were never there");
+        assert_eq!(error.kind(), ErrorKind::DataLoss, "{}", error.report());
+    }
 }

@@ -11,6 +11,7 @@
 //! | `ONCEFLOW_BROKER_CRASH` | one that kills it with SIGKILL, starts it again and waits until it serves |
 //! | `ONCEFLOW_ROCKETMQ_VERSION` | the version of the brokers |
 //! | `ONCEFLOW_ACL_NAME_SERVER`, `ONCEFLOW_ACL_USER`, `ONCEFLOW_ACL_PASSWORD` | one with access control |
+//! | `ONCEFLOW_ACL_ADMIN` | the beginning of a shell command: RocketMQ's admin tool on that one, as the super user |
 //! | `ONCEFLOW_XTASK` | this program, to start brokers of their own (`broker`) and to run the Java clients (`java`) |
 //! | `ONCEFLOW_LONG` | `1` with `--long`: more records, more kills |
 
@@ -123,7 +124,11 @@ fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance
     cargo.env("ONCEFLOW_ACL_NAME_SERVER", closed.start(Some(0), &acl)?);
     cargo.env("ONCEFLOW_ACL_USER", ACL.0).env("ONCEFLOW_ACL_PASSWORD", ACL.1);
     let xtask = std::env::current_exe().map_err(|error| error.to_string())?;
-    let broker = |action: &str| format!("'{}' broker {action} --dir '{}'", xtask.display(), open.dir().display());
+    let of = |instance: &Instance, action: &str| {
+        format!("'{}' broker {action} --dir '{}'", xtask.display(), instance.dir().display())
+    };
+    let broker = |action: &str| of(open, action);
+    cargo.env("ONCEFLOW_ACL_ADMIN", of(closed, "admin"));
     let crash = format!("{} --only broker && {} --bound-to {}", broker("kill"), broker("start"), std::process::id());
     let restart = format!("{} --bound-to {}", broker("restart"), std::process::id());
     cargo.env("ONCEFLOW_CHECK_BACK_SECONDS", "15").env("ONCEFLOW_CHECKS_MAX", CHECKS_MAX.to_string());

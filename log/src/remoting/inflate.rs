@@ -112,6 +112,19 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_compressed_body_is_no_part_of_it() {
+        let body = b"to be or not to be or not to be".repeat(100);
+        for (flag, mut packed) in packed(&body) {
+            packed.extend_from_slice(b"and more of it");
+            let mut to = vec![];
+            match inflate(flag, &packed, &mut to) {
+                Ok(bytes) => assert_eq!((bytes, &to), (body.len(), &body), "flag {flag:x}"),
+                Err(_) => assert!(to.is_empty(), "flag {flag:x}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_bomb_is_stopped_at_the_cap() {
         let bomb = vec![0; INFLATED_BYTES_MAX + 1];
         for (flag, packed) in packed(&bomb) {

@@ -17,7 +17,7 @@ mod reply;
 mod stored;
 
 pub(crate) use reply::{Reply, split_frame};
-pub(crate) use stored::{Bounds, UNIQUE_KEY, decode, offsets_with};
+pub(crate) use stored::{Bounds, UNIQUE_KEY, decode, half, offsets_with};
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use inflate::inflate;

@@ -54,7 +54,7 @@ impl RocketCounters {
         connections_opened,
         /// Check-backs dropped because too many waited; the broker asks again.
         check_backs_dropped,
-        /// Check-backs without UNIQ_KEY or with impossible places, or from a broker that nobody knows; dropped.
+        /// Check-backs of another group, without UNIQ_KEY or with impossible places; dropped.
         check_backs_bad,
         /// Looks at a group's members that a broker did not answer; what it said last counts on.
         member_looks_failed

@@ -66,8 +66,24 @@ struct Stored {
     born: Timestamp,
     stored: Timestamp,
     body: Range<usize>,
+    topic: Range<usize>,
     properties: Range<usize>,
     end: usize,
+}
+
+/// What a check-back says about its half.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Half<'b> {
+    pub(crate) topic: &'b str,
+    pub(crate) queue: u32,
+    pub(crate) properties: &'b [u8],
+}
+
+/// Reads the one message of a check-back, without its body. `None` when it is none.
+pub(crate) fn half(bytes: &[u8]) -> Option<Half<'_>> {
+    let stored = Stored::parse(bytes, 0).ok().filter(|stored| stored.end == bytes.len())?;
+    let topic = std::str::from_utf8(bytes.get(stored.topic)?).ok()?;
+    Some(Half { topic, queue: stored.queue, properties: bytes.get(stored.properties)? })
 }
 
 /// Decodes a pulled body. The second result says whether all of it was taken.
@@ -274,10 +290,10 @@ impl Stored {
             from.skip(host_bytes(sys_flag & FLAG_STORE_HOST_V6))?;
             from.skip(12)?;
             let body = from.part(4)?;
-            from.part(topic_length_bytes)?;
+            let topic = from.part(topic_length_bytes)?;
             let properties = from.part(2)?;
-            let (body, properties) = (body.start + at..body.end + at, properties.start + at..properties.end + at);
-            Some(Stored { crc, queue, offset, sys_flag, born, stored, body, properties, end: at + total })
+            let [body, topic, properties] = [body, topic, properties].map(|part| part.start + at..part.end + at);
+            Some(Stored { crc, queue, offset, sys_flag, born, stored, body, topic, properties, end: at + total })
         };
         let stored = parse().ok_or("a length inside is longer than the message")?;
         if from.at != total {

@@ -4,10 +4,12 @@
 //! ends. Large pulls so never stand before small appends, and all acknowledgements of one life of a broker process carry
 //! the same [`Link`].
 
+use super::check_back::Asked;
 use super::code::Request;
 use super::connection::Connection;
 use super::frame::Fields;
 use super::options::RocketOptions;
+use super::secure::Security;
 use crate::remoting::{Reply, RocketCounters};
 use onceflow_types::{Error, Result};
 use std::collections::BTreeMap;
@@ -38,6 +40,8 @@ pub(super) enum Way<'l> {
 /// See the module.
 pub(super) struct Brokers {
     options: Arc<RocketOptions>,
+    security: Security,
+    asked: Asked,
     counters: Arc<RocketCounters>,
     runtime: Handle,
     by_name: Mutex<BTreeMap<Arc<str>, Arc<Broker>>>,
@@ -57,8 +61,14 @@ struct Slot {
 }
 
 impl Brokers {
-    pub(super) fn new(options: Arc<RocketOptions>, counters: Arc<RocketCounters>, runtime: Handle) -> Self {
-        Brokers { options, counters, runtime, by_name: Mutex::default() }
+    pub(super) fn new(
+        options: Arc<RocketOptions>,
+        security: Security,
+        asked: Asked,
+        counters: Arc<RocketCounters>,
+        runtime: Handle,
+    ) -> Self {
+        Brokers { options, security, asked, counters, runtime, by_name: Mutex::default() }
     }
 
     /// When a request that starts now must have ended.
@@ -125,21 +135,24 @@ impl Brokers {
             return Ok(open);
         }
         let address = lock(&broker.address).clone();
-        let (options, counters) = (self.options.clone(), self.counters.clone());
+        let (options, security, counters) = (self.options.clone(), self.security.clone(), self.counters.clone());
+        let asked = (broker.name.clone(), self.asked.clone());
         // The socket belongs to the log's own runtime: the caller's may end before the log does.
-        let opening = self.runtime.spawn(async move { Connection::open(&address, options, counters).await });
+        let opening =
+            self.runtime.spawn(async move { Connection::open(&address, options, &security, asked, counters).await });
         let opened = timeout_at(deadline, opening).await.map_err(|_| slow())?;
         let opened = opened.map_err(|error| Error::retry("log is closed").with_source(error))??;
         *lock(&slot.current) = Some(opened.clone());
         Ok(opened)
     }
 
-    /// Whether a connection of either lane is open.
-    pub(super) fn open_lanes(&self) -> Vec<(Arc<str>, Lane)> {
-        let by_name = lock(&self.by_name);
-        let open = |broker: &Arc<Broker>, lane, slot: &Slot| slot.open().map(|_| (broker.name.clone(), lane));
-        let lanes = |broker| [open(broker, Lane::Read, &broker.read), open(broker, Lane::Write, &broker.write)];
-        by_name.values().flat_map(lanes).flatten().collect()
+    /// The lanes to keep alive: each broker's for writes, over which it also asks, and open ones for reads.
+    pub(super) fn lanes(&self) -> Vec<(Arc<str>, Lane)> {
+        let lanes = |broker: &Arc<Broker>| {
+            let read = broker.read.open().map(|_| (broker.name.clone(), Lane::Read));
+            [Some((broker.name.clone(), Lane::Write)), read]
+        };
+        lock(&self.by_name).values().flat_map(lanes).flatten().collect()
     }
 
     /// Whether requests can go over a link.

@@ -1,143 +1,75 @@
-//! Check-backs: the broker's questions about halves that nobody ended.
+//! Check-backs: a broker's questions about halves that nobody ended.
 //!
-//! The client library calls a synchronous listener and sends its answer itself. Ours always says Unknown, which changes
-//! nothing at the broker, and queues the question; the real answer, if it is Rollback, goes out as an END of our own.
+//! A broker asks over any connection that named the half's producer group in a heartbeat: ours do that on the lane for
+//! writes. The question carries the half as it is stored. Only its properties are looked at; the body, which anybody who
+//! knows the group's name can make as large as inflation allows, stays as it is.
 
-use super::Shared;
-use crate::remoting::{RocketCounters, UNIQUE_KEY};
-use crate::{CheckBack, Properties, Ticket};
+use super::code::CHECK_TRANSACTION_STATE;
+use crate::remoting::{Reply, RocketCounters, UNIQUE_KEY, half};
+use crate::{CheckBack, Ticket, find_property};
 use onceflow_types::{Error, Partition, Result};
-use rocketmq_client_rust::{ArcTransactionListener, LocalTransactionState, TransactionListener};
-use rocketmq_model::common::message::MessageTrait;
-use rocketmq_model::common::message::message_ext::MessageExt;
-use std::any::Any;
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
+/// The half's producer group (`MessageConst.PROPERTY_PRODUCER_GROUP`).
+pub(super) const PRODUCER_GROUP: &str = "PGROUP";
+
 /// The questions that wait for an answer.
 pub(super) struct CheckBacks {
-    questions: Mutex<mpsc::Receiver<Question>>,
-    listener: ArcTransactionListener,
+    questions: Mutex<mpsc::Receiver<CheckBack>>,
 }
 
-struct Question {
-    topic: Arc<str>,
-    queue: u32,
-    /// Where the half is stored; tells which broker asks.
-    store_host: SocketAddr,
-    commit_log_offset: u64,
-    half_queue_offset: u64,
-    unique_key: Arc<str>,
-    properties: BTreeMap<String, String>,
-}
-
-struct Listener {
-    questions: mpsc::Sender<Question>,
+/// Takes the questions of all brokers in.
+#[derive(Clone)]
+pub(super) struct Asked {
+    group: Arc<str>,
+    questions: mpsc::Sender<CheckBack>,
     counters: Arc<RocketCounters>,
 }
 
+/// At most `max` questions wait for an answer.
+pub(super) fn check_backs(group: &str, max: usize, counters: Arc<RocketCounters>) -> (Asked, CheckBacks) {
+    let (sender, receiver) = mpsc::channel(max);
+    (Asked { group: group.into(), questions: sender, counters }, CheckBacks { questions: Mutex::new(receiver) })
+}
+
 impl CheckBacks {
-    pub(super) fn new(max: usize, counters: Arc<RocketCounters>) -> Self {
-        let (sender, questions) = mpsc::channel(max);
-        CheckBacks { questions: Mutex::new(questions), listener: Arc::new(Listener { questions: sender, counters }) }
-    }
-
-    pub(super) fn listener(&self) -> ArcTransactionListener {
-        self.listener.clone()
-    }
-
-    pub(super) async fn next(&self, shared: &Shared) -> Result<CheckBack> {
-        let mut questions = self.questions.lock().await;
-        loop {
-            let question = questions.recv().await.ok_or_else(|| Error::retry("log is closed"))?;
-            match question.check_back(shared).await {
-                Some(check) => return Ok(check),
-                None => RocketCounters::add(&shared.counters.check_backs_bad),
-            }
-        }
+    pub(super) async fn next(&self) -> Result<CheckBack> {
+        self.questions.lock().await.recv().await.ok_or_else(|| Error::retry("log is closed"))
     }
 }
 
-impl TransactionListener for Listener {
-    fn execute_local_transaction(
-        &self,
-        _: &dyn MessageTrait,
-        _: Option<&(dyn Any + Send + Sync)>,
-    ) -> LocalTransactionState {
-        // Never called: halves are sent by ourselves.
-        LocalTransactionState::Unknown
-    }
-
-    fn check_local_transaction(&self, message: &MessageExt) -> LocalTransactionState {
-        match question(message) {
+impl Asked {
+    /// Takes a broker's request if it is a question; `false`: it is something else.
+    pub(super) fn take(&self, broker: &Arc<str>, request: &Reply) -> bool {
+        if request.code != CHECK_TRANSACTION_STATE {
+            return false;
+        }
+        match self.check_back(broker, request) {
             None => RocketCounters::add(&self.counters.check_backs_bad),
-            Some(question) => {
-                if self.questions.try_send(question).is_err() {
+            Some(check) => {
+                if self.questions.try_send(check).is_err() {
                     RocketCounters::add(&self.counters.check_backs_dropped);
                 }
             }
         }
-        LocalTransactionState::Unknown
+        true
     }
-}
 
-/// `None` for a half that cannot be one of ours: without UNIQ_KEY, or with impossible places.
-fn question(message: &MessageExt) -> Option<Question> {
-    let properties = message.properties().iter();
-    let properties: BTreeMap<_, _> =
-        properties.map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())).collect();
-    Some(Question {
-        topic: message.topic().as_str().into(),
-        queue: u32::try_from(message.queue_id()).ok()?,
-        store_host: message.store_host(),
-        commit_log_offset: u64::try_from(message.commit_log_offset()).ok()?,
-        half_queue_offset: u64::try_from(message.queue_offset()).ok()?,
-        unique_key: properties.get(UNIQUE_KEY).filter(|key| !key.is_empty())?.as_str().into(),
-        properties,
-    })
-}
-
-impl Question {
-    /// `None` when no broker of that address is known, or a property could not have been sent.
-    async fn check_back(self, shared: &Shared) -> Option<CheckBack> {
-        let broker = match shared.broker_at(self.store_host).await {
-            Some(broker) => broker,
-            None => {
-                shared.refresh().await.ok()?;
-                shared.broker_at(self.store_host).await?
-            }
-        };
-        let mut properties = Properties::default();
-        for (name, value) in &self.properties {
-            properties.push(name, value).ok()?;
+    /// `None` for a half that cannot be one of ours: of another group, without UNIQ_KEY, or with impossible places.
+    fn check_back(&self, broker: &Arc<str>, request: &Reply) -> Option<CheckBack> {
+        let half = half(&request.body)?;
+        let text = |name| find_property(half.properties, name).and_then(|value| std::str::from_utf8(value).ok());
+        if text(PRODUCER_GROUP)? != &*self.group {
+            return None;
         }
+        let unique_key: Arc<str> = text(UNIQUE_KEY).filter(|key| !key.is_empty())?.into();
         let ticket = Ticket {
-            target: Partition::new(self.topic, broker, self.queue),
-            commit_log_offset: self.commit_log_offset,
-            half_queue_offset: self.half_queue_offset,
-            transaction_id: self.unique_key.to_string(),
+            target: Partition::new(half.topic, broker.clone(), half.queue),
+            commit_log_offset: request.offset("commitLogOffset").ok()?.get(),
+            half_queue_offset: request.offset("tranStateTableOffset").ok()?.get(),
+            transaction_id: unique_key.to_string(),
         };
-        Some(CheckBack { unique_key: self.unique_key, properties: properties.as_bytes().to_vec().into(), ticket })
-    }
-}
-
-impl Shared {
-    /// The broker whose master has this address; names are resolved, as a broker may advertise one.
-    async fn broker_at(&self, host: SocketAddr) -> Option<Arc<str>> {
-        for (name, address) in self.brokers.addresses() {
-            let same = match address.parse::<SocketAddr>() {
-                Ok(address) => address == host,
-                Err(_) => match tokio::net::lookup_host(&*address).await {
-                    Ok(mut addresses) => addresses.any(|address| address == host),
-                    Err(_) => false,
-                },
-            };
-            if same {
-                return Some(name);
-            }
-        }
-        None
+        Some(CheckBack { unique_key, properties: half.properties.to_vec().into(), ticket })
     }
 }

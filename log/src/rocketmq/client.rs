@@ -1,5 +1,4 @@
-//! What `rocketmq-client-rust` does for us: it asks the name server, keeps our producer group registered with every broker
-//! by heartbeats, and receives check-backs.
+//! What `rocketmq-client-rust` does for us: it asks the name servers.
 //!
 //! Its futures run on a runtime of their own, which also owns our sockets, so a handle may be used from any runtime. Its
 //! telemetry is the no-op one: no global subscriber is installed.
@@ -8,7 +7,7 @@ use super::brokers::lock;
 use super::library::{self, Answer, Library, Masters};
 use super::options::RocketOptions;
 use onceflow_types::{Error, Result};
-use rocketmq_client_rust::{ArcTransactionListener, ClientError};
+use rocketmq_client_rust::ClientError;
 use rocketmq_runtime::{RuntimeConfig, RuntimeOwner};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -72,7 +71,7 @@ impl Client {
         answer.map_err(|error: ClientError| failed("cannot be asked").with_source(error))
     }
 
-    /// Names and master addresses of all brokers, and the names of their clusters.
+    /// Names and master addresses of all brokers.
     pub(super) async fn masters(&self) -> Result<Masters> {
         self.ask("brokers", self.library.clone().masters()).await
     }
@@ -80,11 +79,6 @@ impl Client {
     /// The queues of a topic; `None` when the name server knows no such topic.
     pub(super) async fn route(&self, topic: &str) -> Result<Option<Route>> {
         self.ask(topic, self.library.clone().route(topic.to_owned())).await
-    }
-
-    /// Registers the producer group with the brokers of these clusters; `listener` gets the check-backs.
-    pub(super) async fn register(&self, clusters: Vec<String>, listener: ArcTransactionListener) -> Result<()> {
-        self.ask("producer group", self.library.clone().register(clusters, listener)).await
     }
 
     /// Ends the client's tasks and threads; takes at most twice [`SHUTDOWN_TIMEOUT`].

@@ -24,6 +24,9 @@ pub(super) enum Request {
     TopicConfig = 351,
 }
 
+/// A broker asks what became of a half.
+pub(super) const CHECK_TRANSACTION_STATE: i32 = 39;
+
 pub(super) const SUCCESS: i32 = 0;
 pub(super) const SYSTEM_ERROR: i32 = 1;
 pub(super) const REQUEST_CODE_NOT_SUPPORTED: i32 = 3;

@@ -4,9 +4,11 @@
 //! Callers wait with a deadline of their own; a caller that goes away (time-out, dropped future) takes its entry along,
 //! and its late reply is counted and dropped. When the connection ends for any reason, every waiting caller gets `Retry`.
 
+use super::check_back::Asked;
 use super::code::{GO_AWAY, Request};
 use super::frame::{Fields, encode};
 use super::options::RocketOptions;
+use super::secure::{Security, Stream};
 use crate::remoting::{Reply, RocketCounters, split_frame};
 use bytes::BytesMut;
 use onceflow_types::{Error, Result};
@@ -52,6 +54,9 @@ struct Shared {
     /// Set when the broker says good-bye: what is in flight may finish, nothing new is sent.
     leaving: AtomicBool,
     close: Notify,
+    /// The broker at the other end, and who takes its questions in.
+    broker: Arc<str>,
+    asked: Asked,
     counters: Arc<RocketCounters>,
 }
 
@@ -60,6 +65,8 @@ impl Connection {
     pub(super) async fn open(
         address: &str,
         options: Arc<RocketOptions>,
+        security: &Security,
+        (broker, asked): (Arc<str>, Asked),
         counters: Arc<RocketCounters>,
     ) -> Result<Arc<Connection>> {
         let connecting = timeout(options.connect_timeout, TcpStream::connect(address)).await;
@@ -69,16 +76,33 @@ impl Connection {
             Err(_) => return Err(unreachable().context("connect timed out")),
         };
         stream.set_nodelay(true).map_err(|error| unreachable().with_source(error))?;
+        let Ok(secured) = timeout(options.connect_timeout, security.secure(address, stream)).await else {
+            return Err(unreachable().context("TLS handshake timed out"));
+        };
+        let stream = secured?;
         RocketCounters::add(&counters.connections_opened);
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Some(Waiting::new())),
             received: AtomicU64::new(0),
             leaving: AtomicBool::new(false),
             close: Notify::new(),
+            broker,
+            asked,
             counters,
         });
         let (outgoing, queue) = mpsc::unbounded_channel();
-        tokio::spawn(run(stream, queue, shared.clone(), options.frame_bytes_max));
+        let bytes_max = options.frame_bytes_max;
+        match stream {
+            Stream::Plain(stream) => {
+                let (reader, writer) = stream.into_split();
+                tokio::spawn(run(reader, writer, queue, shared.clone(), bytes_max));
+            }
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => {
+                let (reader, writer) = tokio::io::split(*stream);
+                tokio::spawn(run(reader, writer, queue, shared.clone(), bytes_max));
+            }
+        }
         Ok(Arc::new(Connection {
             number: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
             outgoing,
@@ -183,6 +207,9 @@ impl Shared {
     fn deliver(&self, reply: Reply) {
         self.received.fetch_add(1, Ordering::Relaxed);
         if !reply.is_reply() {
+            if self.asked.take(&self.broker, &reply) {
+                return;
+            }
             tracing::debug!(code = reply.code, "request of a broker skipped");
             return RocketCounters::add(&self.counters.unasked_frames);
         }
@@ -197,8 +224,13 @@ impl Shared {
     }
 }
 
-async fn run(stream: TcpStream, queue: mpsc::UnboundedReceiver<Vec<u8>>, shared: Arc<Shared>, frame_bytes_max: usize) {
-    let (reader, writer) = stream.into_split();
+async fn run(
+    reader: impl AsyncRead + Unpin,
+    writer: impl AsyncWrite + Unpin,
+    queue: mpsc::UnboundedReceiver<Vec<u8>>,
+    shared: Arc<Shared>,
+    frame_bytes_max: usize,
+) {
     let ended = tokio::select! {
         ended = read(reader, &shared, frame_bytes_max) => ended,
         ended = write(writer, queue) => ended,
@@ -254,6 +286,8 @@ async fn write(mut to: impl AsyncWrite + Unpin, mut queue: mpsc::UnboundedReceiv
             }
         }
         flush(&mut to, &mut gathered).await?;
+        // TLS may keep a record back until it is told that no more comes.
+        to.flush().await.map_err(|error| lost().with_source(error))?;
     }
     Ok(())
 }

@@ -3,22 +3,22 @@
 
 use super::client::Route;
 use super::options::{Credentials, RocketOptions};
+use super::secure;
 use rocketmq_client_rust::{
-    AclClientRPCHook, ArcTransactionListener, ClientConfig, ClientError, ClientInstanceHandle, ClientRpcHook,
-    ClientRuntime, ClientRuntimeConfig, SessionCredentials, TelemetryHandle, TransactionMQProducer,
+    AclClientRPCHook, ClientConfig, ClientError, ClientInstanceHandle, ClientRpcHook, ClientRuntime,
+    ClientRuntimeConfig, SessionCredentials, TelemetryHandle,
 };
 use rocketmq_runtime::ChildServiceContext;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
 
 /// What the client will say.
 pub(super) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
 
-/// Brokers' names and master addresses, and the names of their clusters.
-pub(super) type Masters = (BTreeMap<Arc<str>, Arc<str>>, Vec<String>);
+/// Brokers' names and master addresses.
+pub(super) type Masters = BTreeMap<Arc<str>, Arc<str>>;
 
 /// What we need of the client library.
 pub(super) trait Library: Send + Sync {
@@ -28,8 +28,6 @@ pub(super) trait Library: Send + Sync {
     fn masters(self: Arc<Self>) -> Answer<Masters>;
     /// The queues of a topic, `None` when there is no such topic.
     fn route(self: Arc<Self>, topic: String) -> Answer<Option<Route>>;
-    /// Starts a producer of the group with this listener; `clusters` are the names of the clusters it must know.
-    fn register(self: Arc<Self>, clusters: Vec<String>, listener: ArcTransactionListener) -> Answer<()>;
     /// Stops all that was started.
     fn stop(self: Arc<Self>) -> Answer<()>;
 }
@@ -38,14 +36,13 @@ pub(super) trait Library: Send + Sync {
 pub(super) fn build(options: Arc<RocketOptions>, scope: ChildServiceContext) -> Result<Arc<dyn Library>, ClientError> {
     let runtime = ClientRuntime::try_new(scope, ClientRuntimeConfig::default(), TelemetryHandle::noop())?;
     let instance = ClientInstanceHandle::get_or_create(&runtime, 0, config_of(&options), hook(&options))?;
-    Ok(Arc::new(Client { options, runtime, instance, producer: Mutex::new(None) }))
+    Ok(Arc::new(Client { options, runtime, instance }))
 }
 
 struct Client {
     options: Arc<RocketOptions>,
     runtime: Arc<ClientRuntime>,
     instance: ClientInstanceHandle,
-    producer: Mutex<Option<TransactionMQProducer>>,
 }
 
 impl Library for Client {
@@ -63,8 +60,7 @@ impl Library for Client {
                     masters.insert(Arc::from(name.as_str()), Arc::from(address.as_str()));
                 }
             }
-            let clusters = cluster.cluster_addr_table.unwrap_or_default();
-            Ok((masters, clusters.keys().map(|name| name.as_str().to_owned()).collect()))
+            Ok(masters)
         })
     }
 
@@ -80,32 +76,8 @@ impl Library for Client {
         })
     }
 
-    fn register(self: Arc<Self>, clusters: Vec<String>, listener: ArcTransactionListener) -> Answer<()> {
-        Box::pin(async move {
-            let options = &self.options;
-            // A cluster's name is a topic on all its brokers: by its route the client finds whom to send heartbeats.
-            let mut builder = TransactionMQProducer::builder(self.runtime.clone())
-                .client_config(config_of(options))
-                .producer_group(options.group.as_str())
-                .topics(clusters)
-                .check_request_hold_max(u32::try_from(options.check_backs_max).unwrap_or(u32::MAX));
-            if let Some(hook) = hook(options) {
-                builder = builder.rpc_hook(hook);
-            }
-            let mut producer = builder.build();
-            producer.set_transaction_listener_arc(listener);
-            producer.start().await?;
-            *self.producer.lock().await = Some(producer);
-            Ok(())
-        })
-    }
-
     fn stop(self: Arc<Self>) -> Answer<()> {
         Box::pin(async move {
-            let producer = self.producer.lock().await.take();
-            if let Some(mut producer) = producer {
-                producer.shutdown().await;
-            }
             self.instance.shutdown_owned().await;
             let report = self.runtime.shutdown().await;
             if !report.is_healthy() {
@@ -126,6 +98,7 @@ fn config_of(options: &RocketOptions) -> ClientConfig {
     // The client's id is the host's address and this: processes of one machine are told apart.
     config.set_instance_name(format!("{}@{}", options.instance, std::process::id()).into());
     config.set_vip_channel_enabled(false);
+    secure::tell(options, &mut config);
     config
 }
 

@@ -22,7 +22,6 @@ use crate::remoting::{Reply, RocketCounters};
 use futures_util::future::join_all;
 use onceflow_types::{Clock, Error, Result, wire};
 use serde::Deserialize;
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -152,25 +151,6 @@ impl Shared {
             }
         }
         Ok(Look { connection, listed })
-    }
-
-    async fn register(&self, broker: &str, group: &str, own: &MemberId) -> Result<()> {
-        let consumer = json!({
-            "groupName": group,
-            "consumeType": "CONSUME_PASSIVELY",
-            "messageModel": "CLUSTERING",
-            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-            "subscriptionDataSet": [],
-            "unitMode": false,
-        });
-        let body =
-            json!({ "clientID": own.as_str(), "producerDataSet": [], "consumerDataSet": [consumer] }).to_string();
-        let deadline = self.brokers.deadline();
-        let fields = Fields::default();
-        let call =
-            self.brokers.call(broker, Way::Any(Lane::Read), Request::Heartbeat, fields, body.as_bytes(), deadline);
-        let (reply, _) = call.await?;
-        if reply.code == code::SUCCESS { Ok(()) } else { Err(refusal("member's heartbeat", &reply)) }
     }
 
     /// `None` for one that never had a beat.

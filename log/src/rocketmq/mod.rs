@@ -1,10 +1,11 @@
 //! Apache RocketMQ 5.x as a [`Log`].
 //!
-//! What it is: one handle for one producer group of one cluster. The name server, heartbeats and check-backs go through
-//! `rocketmq-client-rust`; appends, prepares, ends, reads and offsets go through connections of our own, because the
-//! client's handle makes one call at a time, hides which connection carried an answer, and skips what it cannot decode.
+//! What it is: one handle for one producer group of one cluster. The name server is asked through `rocketmq-client-rust`;
+//! appends, prepares, ends, reads, offsets, heartbeats and check-backs go through connections of our own, because the
+//! client's handle makes one call at a time, hides which connection carried an answer, skips what it cannot decode, and
+//! inflates what a check-back brings without a bound.
 //! A job's processes are members of its consumer group, so that they know of each other. What it is not: a consumer that
-//! the client library gives queues to. Queues are read by number and offset, always from the master.
+//! the brokers give queues to. Queues are read by number and offset, always from the master.
 //!
 //! ```no_run
 //! use onceflow_log::rocketmq::{RocketLog, RocketOptions};
@@ -24,13 +25,15 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `options` | [`RocketOptions`], [`Credentials`] |
+//! | `options` | [`RocketOptions`], [`Credentials`], [`TlsOptions`] |
+//! | `secure` | TLS, when it is asked for |
 //! | `client`, `library` | what the client library does for us |
 //! | `brokers`, `connection`, `frame`, `code` | brokers by name, pipelined connections, the remoting protocol |
 //! | `topics` | routes, creation, offsets |
 //! | `send` | appends, prepares, ends |
 //! | `pull` | reads; what they bring is decoded by `remoting`, beside this module |
-//! | `check_back` | check-backs |
+//! | `start` | finding the brokers, at the start and after |
+//! | `heartbeat`, `check_back` | what registers the producer group, and what a broker asks then |
 //! | `members` | who is in a consumer group |
 
 mod brokers;
@@ -39,16 +42,19 @@ mod client;
 mod code;
 mod connection;
 mod frame;
+mod heartbeat;
 mod library;
 mod members;
 mod options;
 mod pull;
+mod secure;
 mod send;
+mod start;
 mod topics;
 mod unique_key;
 
 pub use crate::remoting::{INFLATED_BYTES_MAX, RocketCounters};
-pub use options::{Credentials, RocketOptions};
+pub use options::{ClientCertificate, Credentials, RocketOptions, TlsOptions};
 
 use crate::remoting::Reply;
 use crate::{
@@ -57,12 +63,13 @@ use crate::{
 };
 use async_trait::async_trait;
 use brokers::{Brokers, Lane, Way};
-use check_back::CheckBacks;
+use check_back::{CheckBacks, check_backs};
 use client::Client;
 use code::Request;
 use frame::Fields;
 use members::Members;
-use onceflow_types::{Error, HalfHandle, Offset, Offsets, Partition, Result, SystemClock, Timestamp};
+use onceflow_types::{HalfHandle, Offset, Offsets, Partition, Result, SystemClock, Timestamp};
+use secure::Security;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -87,23 +94,29 @@ struct Shared {
     members: Members,
     keys: UniqueKeys,
     clock: SystemClock,
+    security: Security,
 }
 
 impl RocketLog {
     /// Connects: asks the name server for the brokers, says hello to each with the given credentials, and registers the
-    /// producer group. Brokers that cannot be reached are left for later, as long as one can be.
+    /// producer group. Brokers that cannot be reached are left for later, as long as one can be. While none can be, or
+    /// no name server, it tries again for [`start_time_max`](RocketOptions::start_time_max).
     ///
     /// # Errors
-    /// `Invalid` for bad settings or refused credentials, `Retry` when the name server or every broker is away.
+    /// At once `Invalid` for bad settings, refused credentials and refused certificates; `Retry` when the name server or
+    /// every broker is still away after that time.
     pub async fn open(options: RocketOptions) -> Result<RocketLog> {
-        options.check()?;
+        let security = Security::of(&options)?;
         let options = Arc::new(options);
         let counters = Arc::<RocketCounters>::default();
         let client = Client::open(options.clone()).await?;
-        let brokers = Brokers::new(options.clone(), counters.clone(), client.runtime().clone());
+        let (asked, check_backs) = check_backs(&options.group, options.check_backs_max, counters.clone());
+        let brokers =
+            Brokers::new(options.clone(), security.clone(), asked, counters.clone(), client.runtime().clone());
         let shared = Arc::new(Shared {
             keys: UniqueKeys::new()?,
             clock: SystemClock,
+            security,
             topics: Topics::default(),
             members: Members::default(),
             options,
@@ -112,7 +125,7 @@ impl RocketLog {
             brokers,
         });
         match shared.start().await {
-            Ok(check_backs) => Ok(RocketLog { shared, check_backs }),
+            Ok(()) => Ok(RocketLog { shared, check_backs }),
             Err(error) => {
                 shared.close().await;
                 Err(error)
@@ -142,72 +155,6 @@ impl RocketLog {
 }
 
 impl Shared {
-    async fn start(self: &Arc<Self>) -> Result<CheckBacks> {
-        let clusters = self.refresh().await?;
-        self.hello().await?;
-        let check_backs = CheckBacks::new(self.options.check_backs_max, self.counters.clone());
-        self.client.register(clusters, check_backs.listener()).await?;
-        let weak = Arc::downgrade(self);
-        let pause = self.options.keep_alive;
-        self.client.runtime().spawn(async move {
-            loop {
-                tokio::time::sleep(pause).await;
-                let Some(shared) = weak.upgrade() else { return };
-                shared.keep_alive().await;
-            }
-        });
-        Ok(check_backs)
-    }
-
-    /// Asks the name server anew who the brokers are; returns the names of their clusters.
-    async fn refresh(&self) -> Result<Vec<String>> {
-        let (masters, clusters) = self.client.masters().await?;
-        if masters.is_empty() {
-            let name_server = &self.options.name_server;
-            return Err(Error::retry(format!("name server knows no master broker: name_server={name_server}")));
-        }
-        self.brokers.update(masters);
-        Ok(clusters)
-    }
-
-    /// Sends each broker a heartbeat that registers nothing: it must carry a good signature to be answered well.
-    async fn hello(&self) -> Result<()> {
-        let mut away = None;
-        let mut greeted = 0;
-        for (name, address) in self.brokers.addresses() {
-            match self.heartbeat(&name, Lane::Write).await {
-                Ok(()) => greeted += 1,
-                Err(error) if error.kind() == onceflow_types::ErrorKind::Retry => {
-                    tracing::warn!(broker = &*name, address = &*address, error = error.report(), "broker is away");
-                    away = Some(error.context(format_args!("no broker can be reached: name={name} address={address}")));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        match away {
-            Some(error) if greeted == 0 => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    async fn heartbeat(&self, broker: &str, lane: Lane) -> Result<()> {
-        let client = format!("{}@{}", self.options.instance, std::process::id());
-        let body = serde_json::json!({ "clientID": client, "producerDataSet": [], "consumerDataSet": [] }).to_string();
-        let deadline = self.brokers.deadline();
-        let fields = Fields::default();
-        let (reply, _) =
-            self.brokers.call(broker, Way::Any(lane), Request::Heartbeat, fields, body.as_bytes(), deadline).await?;
-        if reply.code == code::SUCCESS { Ok(()) } else { Err(code::refusal("heartbeat", &reply)) }
-    }
-
-    async fn keep_alive(&self) {
-        for (broker, lane) in self.brokers.open_lanes() {
-            if let Err(error) = self.heartbeat(&broker, lane).await {
-                tracing::debug!(broker = &*broker, error = error.report(), "keep-alive failed");
-            }
-        }
-    }
-
     /// One request to the broker of a partition that is known to exist, and the link that carried the answer. A broker
     /// that we do not know, or that cannot be reached, may have moved: the name server is asked, once a call.
     async fn call(
@@ -302,7 +249,7 @@ impl Log for RocketLog {
     }
 
     async fn next_check_back(&self) -> Result<CheckBack> {
-        self.check_backs.next(&self.shared).await
+        self.check_backs.next().await
     }
 
     async fn answer_check_back(&self, check: &CheckBack, verdict: Verdict) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use onceflow_types::{Error, Result};
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longest producer group name (`Validators.CHARACTER_MAX_LENGTH` of RocketMQ's Java client).
@@ -28,10 +29,15 @@ pub struct RocketOptions {
     pub instance: String,
     /// With them each request is signed.
     pub credentials: Option<Credentials>,
+    /// With them every connection is TLS, to name servers and brokers, and none is ever plain. Needs the feature `tls`.
+    pub tls: Option<TlsOptions>,
     /// Longest wait for one TCP connection.
     pub connect_timeout: Duration,
     /// Longest wait for the answer to one request, waiting for a free place in flight included.
     pub request_timeout: Duration,
+    /// How long [`RocketLog::open`](super::RocketLog::open) goes on trying while no name server or no broker can be
+    /// reached. Zero: one try.
+    pub start_time_max: Duration,
     /// How long a read waits for the broker's dispatch when its offset is above the queue's end, before it says
     /// `DataLoss`. An acknowledged append may take so long to show at the end of its queue.
     pub dispatch_lag_max: Duration,
@@ -61,8 +67,10 @@ impl RocketOptions {
             group: group.into(),
             instance: "onceflow".to_owned(),
             credentials: None,
+            tls: None,
             connect_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(5),
+            start_time_max: Duration::from_secs(15),
             dispatch_lag_max: Duration::from_secs(2),
             keep_alive: Duration::from_secs(30),
             in_flight_max: 1024,
@@ -86,6 +94,9 @@ impl RocketOptions {
         let group_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
         if self.group.is_empty() || self.group.len() > GROUP_BYTES_MAX || !self.group.bytes().all(group_byte) {
             return Err(Error::invalid(format!("bad producer group: group={:?}", self.group)));
+        }
+        if self.tls.is_some() && !cfg!(feature = "tls") {
+            return Err(Error::invalid("TLS was asked for, and this program was built without the feature `tls`"));
         }
         let bounds = [
             ("in_flight_max", self.in_flight_max),
@@ -134,6 +145,30 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// How servers are known, and how they know us. By default: by the certificates that the system trusts.
+///
+/// A server must show a certificate for the host name or address under which it is reached: for brokers that is what
+/// they tell the name server (`brokerIP1`).
+#[derive(Clone, Default, Debug)]
+pub struct TlsOptions {
+    /// Certificates to trust, as PEM; the system's are not trusted then.
+    pub ca_file: Option<PathBuf>,
+    /// Our own certificate, for servers that ask for one.
+    pub client_certificate: Option<ClientCertificate>,
+    /// Takes any certificate of anybody: whoever sits between can read and change everything. For test set-ups; it warns
+    /// at each start.
+    pub insecure_accept_any_certificate: bool,
+}
+
+/// A certificate with its key, in files.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate {
+    /// The certificate and those that lead from it to a trusted one, as PEM.
+    pub certificate_file: PathBuf,
+    /// Its private key, as PEM without a password.
+    pub key_file: PathBuf,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +184,8 @@ mod tests {
         assert!(bad(|o| o.name_server = "localhost".into()).contains("name_server"));
         assert!(bad(|o| o.name_server = ";".into()).contains("name_server"));
         assert!(bad(|o| o.group = "a b".into()).contains("group"));
+        #[cfg(not(feature = "tls"))]
+        assert!(bad(|o| o.tls = Some(TlsOptions::default())).contains("without the feature"));
         assert!(bad(|o| o.in_flight_max = 0).contains("in_flight_max"));
         assert!(bad(|o| o.request_timeout = Duration::ZERO).contains("request_timeout"));
     }

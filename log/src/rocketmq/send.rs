@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::brokers::{Lane, Way};
+use super::check_back::PRODUCER_GROUP;
 use super::code::{self, Request, refusal, refusal_as};
 use super::frame::Fields;
 use crate::remoting::{Reply, UNIQUE_KEY};
@@ -13,8 +14,6 @@ use std::sync::Arc;
 
 /// Marks a half message (`MessageConst.PROPERTY_TRANSACTION_PREPARED`).
 const TRANSACTION_PREPARED: &str = "TRAN_MSG";
-/// Names its producer group (`MessageConst.PROPERTY_PRODUCER_GROUP`).
-const PRODUCER_GROUP: &str = "PGROUP";
 /// Properties by which a message would land somewhere else, or an end be refused (RELIABILITY F13); never let through.
 const FORBIDDEN: [&str; 7] = [
     TRANSACTION_PREPARED,
@@ -85,7 +84,7 @@ impl Shared {
 
     pub(super) async fn answer_check_back(&self, check: &CheckBack, verdict: Verdict) -> Result<()> {
         match verdict {
-            // The client library has already told the broker so, and the broker answers such an END with silence.
+            // The same to a broker as no answer, which is what it gets; it would answer such an END with silence.
             Verdict::Unknown => Ok(()),
             Verdict::Rollback => {
                 let ticket = &check.ticket;

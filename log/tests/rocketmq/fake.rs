@@ -56,6 +56,8 @@ struct Script {
     producers: Mutex<Vec<mpsc::UnboundedSender<Vec<u8>>>>,
     /// Connections that are open.
     open: AtomicUsize,
+    /// Requests so far, by code.
+    asked: Mutex<BTreeMap<i64, usize>>,
 }
 
 pub(crate) struct Fake {
@@ -69,7 +71,11 @@ const CLUSTER: i64 = 106;
 
 impl Fake {
     pub(crate) async fn start() -> Fake {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Fake::start_at("127.0.0.1:0").await
+    }
+
+    pub(crate) async fn start_at(address: &str) -> Fake {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let script = Arc::new(Script::default());
         let fake = Fake { address: address.clone(), script: script.clone() };
@@ -102,6 +108,23 @@ impl Fake {
 
     pub(crate) fn connections(&self) -> usize {
         self.script.open.load(Ordering::SeqCst)
+    }
+
+    /// How often it got a request of this kind.
+    pub(crate) fn asked(&self, code: i64) -> usize {
+        self.script.asked.lock().unwrap().get(&code).copied().unwrap_or_default()
+    }
+
+    /// Waits until it got this many requests of a kind.
+    pub(crate) async fn asked_times(&self, code: i64, times: usize) {
+        while self.asked(code) < times {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What it answers at present.
+    pub(crate) fn said(&self, code: i64) -> Answer {
+        self.script.answers.lock().unwrap()[&code].clone()
     }
 
     pub(crate) fn answer(&self, code: i64, answer: Answer) {
@@ -137,6 +160,7 @@ async fn serve(stream: TcpStream, script: Arc<Script>) {
         if code == HEARTBEAT && String::from_utf8_lossy(&body).contains("groupName") {
             script.producers.lock().unwrap().push(sender.clone());
         }
+        *script.asked.lock().unwrap().entry(code).or_default() += 1;
         let answer = script.answers.lock().unwrap().get(&code).cloned();
         let answer = answer.unwrap_or_else(|| Answer::fields(3, "{}"));
         if answer.hang_up {
