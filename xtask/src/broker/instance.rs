@@ -24,6 +24,8 @@ const START_TIME_MAX: Duration = Duration::from_mins(2);
 const STOP_TIME_MAX: Duration = Duration::from_secs(90);
 /// A killed process is gone at once, but a busy machine may need to free its memory first.
 const KILL_TIME_MAX: Duration = Duration::from_secs(10);
+/// A killed process is gone before the last of its threads, and with it its sockets; on a busy machine long before.
+const PORTS_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Settings of a start. What is not given stays as in the last start in the same folder.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -187,9 +189,8 @@ impl Instance {
     }
 
     fn launch(&self, role: Role, ports: Ports, lib: &Path) -> Outcome {
-        // A killed process looks gone some moments before its sockets are closed.
         let taken = || ports.of(role).into_iter().find(|port| !free(*port));
-        if !wait::until(KILL_TIME_MAX, || taken().is_none()) {
+        if !wait::until(PORTS_TIME_MAX, || taken().is_none()) {
             return Err(format!("port is taken, choose another --port-base: ports={:?}", ports.of(role)));
         }
         self.server(role).spawn(lib)
