@@ -52,13 +52,13 @@ fn options(fake: &Fake) -> RocketOptions {
 
 /// What a program would print of a log that is opened, used, refused, cut off and closed.
 async fn life(fake: &Fake) -> String {
-    let mut said = format!("{:?}", options(fake));
+    let mut said = vec![format!("{:?}", options(fake))];
     fake.answer(HEARTBEAT, Answer { remark: "No accessKey is configured".to_owned(), ..Answer::fields(16, "{}") });
     let error = RocketLog::open(options(fake)).await.expect_err("refused");
-    said += &format!("{error:?} {error} {}", error.report());
+    said.push(format!("{error:?} {error} {}", error.report()));
     fake.answer(HEARTBEAT, Answer::fields(0, "{}"));
     let log = RocketLog::open(options(fake)).await.unwrap();
-    said += &format!("{log:?} {:?}", log.counters());
+    said.push(format!("{log:?} {:?}", log.counters()));
     let queue = Partition::new("topic", "fake", 0);
     let mut batch = MessageBatch::default();
     batch.push(b"KEYS\x01canary-payload\x02", PAYLOAD.as_bytes()).unwrap();
@@ -68,11 +68,11 @@ async fn life(fake: &Fake) -> String {
         fake.answer(11, answer);
         for error in [log.append(&queue, &batch).await.err(), log.read(&queue, Offset::ZERO, limit).await.err()] {
             let error = error.expect("no good answer");
-            said += &format!("{error:?} {error} {}", error.report());
+            said.push(format!("{error:?} {error} {}", error.report()));
         }
     }
     log.close().await;
-    said
+    said.join("\n")
 }
 
 #[test]

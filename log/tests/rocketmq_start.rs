@@ -18,7 +18,7 @@ const MAX_OFFSET: i64 = 30;
 const HEARTBEAT: i64 = 34;
 const CLUSTER: i64 = 106;
 /// Longer than any test takes.
-const LONG: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_mins(10);
 
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

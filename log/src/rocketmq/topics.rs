@@ -133,7 +133,7 @@ impl Shared {
             return Ok(());
         }
         let asked = match self.refresh().await {
-            Ok(_) => self.route(&partition.topic).await.map(drop),
+            Ok(()) => self.route(&partition.topic).await.map(drop),
             Err(error) => Err(error),
         };
         match asked {

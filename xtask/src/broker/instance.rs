@@ -25,7 +25,7 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(90);
 /// A killed process is gone at once, but a busy machine may need to free its memory first.
 const KILL_TIME_MAX: Duration = Duration::from_secs(10);
 /// A killed process is gone before the last of its threads, and with it its sockets; on a busy machine long before.
-const PORTS_TIME_MAX: Duration = Duration::from_secs(60);
+const PORTS_TIME_MAX: Duration = Duration::from_mins(1);
 
 /// Settings of a start. What is not given stays as in the last start in the same folder.
 #[derive(clap::Args, Clone, Debug, Default)]
