@@ -10,6 +10,8 @@
 
 #[path = "security/bodies.rs"]
 mod bodies;
+#[path = "security/directories.rs"]
+mod directories;
 mod faulty;
 #[path = "security/forged.rs"]
 mod forged;

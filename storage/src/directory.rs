@@ -221,6 +221,12 @@ fn lock(path: &Path) -> Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&file_path).map_err(|e| failure("open", &file_path, e))?;
+    let found = file.metadata().map_err(|e| failure("read", &file_path, e))?;
+    #[cfg(unix)]
+    if std::os::unix::fs::MetadataExt::nlink(&found) > 1 {
+        let shown = file_path.display();
+        return Err(Error::invalid(format!("file has another name elsewhere, remove it: path={shown}")));
+    }
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -231,7 +237,7 @@ fn lock(path: &Path) -> Result<File> {
         }
         Err(TryLockError::Error(e)) => return Err(failure("lock", &file_path, e)),
     }
-    if file.metadata().map_err(|e| failure("read", &file_path, e))?.len() != LOCK_MAGIC.len() as u64 {
+    if found.len() != LOCK_MAGIC.len() as u64 {
         use std::io::Write as _;
         file.set_len(0).and_then(|()| file.write_all(LOCK_MAGIC)).map_err(|e| failure("write", &file_path, e))?;
     }

@@ -101,8 +101,13 @@ pub(crate) fn read_small(path: &Path) -> Result<Option<Vec<u8>>> {
 pub(crate) fn write_atomically(directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let beside = directory.join(format!("{name}.tmp"));
     let target = directory.join(name);
+    // What was left there is not opened: it may be a link to, or another name of, somebody's file.
+    match fs::remove_file(&beside) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(failure("remove", &beside, e)),
+        _ => {}
+    }
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(&beside).map_err(|e| failure("create", &beside, e))?;

@@ -152,14 +152,23 @@ fn lock(path: &Path) -> Result<File> {
 /// Written beside and renamed, so that a crash leaves either no format or the whole.
 fn write_format(path: &Path) -> io::Result<()> {
     // Before `FORMAT`, so that it is there whenever `FORMAT` is.
-    File::create(path.join(CREATING_FILE))?;
+    create_anew(&path.join(CREATING_FILE))?;
     sync_directory(path)?;
     let new = path.join(FORMAT_FILE_NEW);
-    let mut file = File::create(&new)?;
+    let mut file = create_anew(&new)?;
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
     file.sync_all()?;
     fs::rename(&new, path.join(FORMAT_FILE))?;
     sync_directory(path)
+}
+
+/// What was left there is not opened: it may be a link to, or another name of, somebody's file.
+fn create_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)
 }
 
 fn foreign(path: &Path) -> Error {
