@@ -194,7 +194,7 @@ impl Run {
     fn send(&mut self, id: u64) {
         let partition = Partition::new(INPUT, "broker-a", 0);
         let expected = &mut *self.setting.expected.borrow_mut();
-        let Ok(body) = self.setting.jobs.record(id, "broker-a-0", &mut self.dice, expected) else { return };
+        let Ok(body) = self.setting.jobs.record(id, ("broker-a-0", 0), &mut self.dice, expected) else { return };
         let mut world = self.net.lock();
         let time = world.time();
         if let Some(broker) = world.brokers.get_mut(&partition.broker) {

@@ -23,6 +23,8 @@ use tokio::time::{Instant, sleep};
 const DRAIN_MAX: Duration = Duration::from_mins(2);
 /// A time that no run lasts.
 const NEVER: Duration = Duration::from_hours(24);
+/// Phases of event time in a run, each with its share of the records.
+const PHASES: u64 = 4;
 /// How often the checker looks.
 const LOOK_TIME: Duration = Duration::from_millis(500);
 
@@ -191,6 +193,7 @@ struct Sim {
     joins: Vec<(Instant, ClientId, Arc<str>)>,
     violations: Vec<Violation>,
     sent: u64,
+    phase: u64,
 }
 
 impl Sim {
@@ -219,6 +222,7 @@ impl Sim {
             joins: vec![],
             violations: vec![],
             sent: 0,
+            phase: 0,
         }
     }
 
@@ -306,22 +310,47 @@ impl Sim {
 
     /// A record reaches the input; its producer is no part of this.
     fn send(&mut self) {
-        let mut world = self.net.lock();
-        let brokers: Vec<Arc<str>> = world.brokers.keys().cloned().collect();
+        let brokers: Vec<Arc<str>> = self.net.lock().brokers.keys().cloned().collect();
         let Some(broker) = self.dice.pick(&brokers).cloned() else { return };
         let queue = u32::try_from(self.dice.below(self.setting.queues.into())).unwrap_or(0);
         let partition = Partition::new(INPUT, broker.clone(), queue);
         let place = format!("{broker}-{queue}");
-        let body = self.setting.jobs.record(self.sent, &place, &mut self.dice, &mut self.setting.expected.borrow_mut());
+        let body = self.setting.jobs.record(
+            self.sent,
+            (&place, self.phase),
+            &mut self.dice,
+            &mut self.setting.expected.borrow_mut(),
+        );
         let Ok(body) = body else { return };
+        self.store(&partition, body);
+        self.sent += 1;
+        if self.sent * PHASES / self.setting.records > self.phase {
+            self.end_phase();
+        }
+    }
+
+    fn store(&self, partition: &Partition, body: Vec<u8>) {
+        let mut world = self.net.lock();
         let (time, lag) = (world.time(), world.lag());
-        if let Some(broker) = world.brokers.get_mut(&broker) {
+        if let Some(broker) = world.brokers.get_mut(&partition.broker) {
             let stored =
                 crate::broker::Stored { born: time, at: time, properties: bytes::Bytes::new(), body: body.into() };
-            broker.append(&partition, stored, lag);
+            broker.append(partition, stored, lag);
             broker.acknowledge();
         }
-        self.sent += 1;
+    }
+
+    /// The last records of a phase of event time, for jobs that need them.
+    fn end_phase(&mut self) {
+        let brokers: Vec<Arc<str>> = self.net.lock().brokers.keys().cloned().collect();
+        for broker in brokers {
+            for queue in 0..self.setting.queues {
+                if let Some(Ok(body)) = self.setting.jobs.mark(self.phase) {
+                    self.store(&Partition::new(INPUT, broker.clone(), queue), body);
+                }
+            }
+        }
+        self.phase += 1;
     }
 
     /// One fault of the schedule.

@@ -3,16 +3,28 @@
 use crate::dice::Dice;
 use onceflow::codec::Json;
 use onceflow::topology::{Delivery, StartPolicy, StreamBuilder, Topology};
-use onceflow::types::Result;
+use onceflow::types::{Result, Timestamp};
+use onceflow::{Windowed, Windows};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Accounts, or keys, that the records of a run are about.
 const KEYS: u64 = 5;
 /// The bytes that a wide record adds to its key's state: enough of them do not fit into one journal record.
 const WIDE_BYTES: usize = 72 << 10;
+
+/// The windows, and a disorder that no record of a run is beyond.
+const SIZE: Duration = Duration::from_secs(5);
+const SLIDE: Duration = Duration::from_millis(2_500);
+const OUT_OF_ORDERNESS: Duration = Duration::from_hours(1);
+/// Event time of the first phase, and from one phase to the next.
+const PHASE_FIRST: i64 = -10_000;
+const PHASE: Duration = Duration::from_hours(3);
+/// The key of records that end a phase.
+const MARK: &str = "mark";
 
 /// A workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,17 +35,21 @@ pub enum Workload {
     Transfers,
     /// A job that counts, and a second one that reads the first one's output and sums.
     Chain,
+    /// Sums of each key in tumbling and in hopping windows of event time, behind a repartition; one result for each window, when it
+    /// closes.
+    Windows,
 }
 
 impl Workload {
     /// All workloads.
-    pub const ALL: [Workload; 3] = [Workload::Counts, Workload::Transfers, Workload::Chain];
+    pub const ALL: [Workload; 4] = [Workload::Counts, Workload::Transfers, Workload::Chain, Workload::Windows];
 
     const fn word(self) -> &'static str {
         match self {
             Workload::Counts => "counts",
             Workload::Transfers => "transfers",
             Workload::Chain => "chain",
+            Workload::Windows => "windows",
         }
     }
 }
@@ -49,7 +65,7 @@ impl FromStr for Workload {
 
     fn from_str(word: &str) -> Result<Workload, String> {
         let found = Workload::ALL.into_iter().find(|workload| workload.word() == word);
-        found.ok_or_else(|| format!("unknown workload {word:?}, known are: counts, transfers, chain"))
+        found.ok_or_else(|| format!("unknown workload {word:?}, known are: counts, transfers, chain, windows"))
     }
 }
 
@@ -60,7 +76,19 @@ struct Record {
     from: String,
     to: String,
     amount: i64,
+    time: i64,
     padding: String,
+}
+
+impl Record {
+    fn time(&self) -> Timestamp {
+        Timestamp::from_millis(self.time)
+    }
+
+    /// Whether it only moves event time on.
+    fn is_mark(&self) -> bool {
+        self.to == MARK
+    }
 }
 
 /// One change of one key.
@@ -103,7 +131,7 @@ impl Jobs {
     /// The topics that must be there, with the job that writes to each, if one does.
     pub(crate) fn topics(&self) -> Vec<(&'static str, Option<&'static str>)> {
         match self.workload {
-            Workload::Counts | Workload::Transfers => vec![(INPUT, None), (OUTPUT, Some("job"))],
+            Workload::Counts | Workload::Transfers | Workload::Windows => vec![(INPUT, None), (OUTPUT, Some("job"))],
             Workload::Chain => vec![(INPUT, None), (MIDDLE, Some("first")), (OUTPUT, Some("job"))],
         }
     }
@@ -119,6 +147,7 @@ impl Jobs {
         match self.workload {
             Workload::Counts => Ok(vec![counting("job", OUTPUT, self.delivery)?]),
             Workload::Transfers => Ok(vec![self.transfers()?]),
+            Workload::Windows => Ok(vec![self.windows()?]),
             Workload::Chain => Ok(vec![counting("first", MIDDLE, self.first_delivery)?, self.summing()?]),
         }
     }
@@ -136,6 +165,36 @@ impl Jobs {
             .map_values(|posting| posting)
             .aggregate("balances", State::default, State::add)
             .map(State::out)
+            .sink("out", OUTPUT, Json::<Sum>::new())
+            .key(|sum| sum.key.clone())
+            .delivery(self.delivery);
+        builder.build()
+    }
+
+    /// No source is ever idle, and nothing is late, so the answer does not depend on who was faster: time stands at a phase's
+    /// beginning until its last record in each queue.
+    fn windows(&self) -> Result<Topology> {
+        let builder = StreamBuilder::new("job")?;
+        let records = builder.source(INPUT, Json::<Record>::new()).name("records").start(StartPolicy::Earliest);
+        let timed = records
+            .out_of_orderness(OUT_OF_ORDERNESS)
+            .idle_timeout(None)
+            .select_timestamp(Record::time)
+            .filter(|record| !record.is_mark());
+        let keyed =
+            timed.map(|record| posting(&record, &record.to, record.amount)).key_by(|posting| posting.key.clone());
+        let together = keyed.repartition("by-key").queues(2).map_values(|posting| posting);
+        let sums = |name: &str, windows: Windows| {
+            let sums = together.window(name, windows).aggregate(State::default, State::add, State::merge);
+            let name = name.to_owned();
+            sums.map(move |key, sum: Windowed<State>| {
+                let key = window_key(&key, &name, sum.window_start.as_millis());
+                Sum { id: sum.value.count, key, count: 1, total: sum.value.total }
+            })
+        };
+        let tumbling = sums("tumbling", Windows::tumbling(SIZE));
+        tumbling
+            .merge(&sums("hopping", Windows::hopping(SIZE, SLIDE)))
             .sink("out", OUTPUT, Json::<Sum>::new())
             .key(|sum| sum.key.clone())
             .delivery(self.delivery);
@@ -163,7 +222,7 @@ impl Jobs {
     pub(crate) fn record(
         &self,
         id: u64,
-        partition: &str,
+        (partition, phase): (&str, u64),
         dice: &mut Dice,
         expected: &mut Expected,
     ) -> Result<Vec<u8>, String> {
@@ -171,12 +230,28 @@ impl Jobs {
         let (from, to) = (key(), key());
         let amount = i64::try_from(dice.within(1, 100)).unwrap_or(1);
         let padding = if dice.happens(self.wide_per_mille) { noise(dice) } else { String::new() };
-        let record = Record { id, from, to, amount, padding };
+        // To and fro within the phase.
+        let time = phase_start(phase) + i64::try_from(id * 7_919 % 20_000).unwrap_or(0);
+        let record = Record { id, from, to, amount, time, padding };
         self.expect(&record, expected);
         serde_json::to_vec(&record).map_err(|error| error.to_string())
     }
 
+    /// The last record of each queue in a phase, if the job needs one: it moves event time behind the phase's windows.
+    pub(crate) fn mark(&self, phase: u64) -> Option<Result<Vec<u8>, String>> {
+        if self.workload != Workload::Windows {
+            return None;
+        }
+        let time = phase_start(phase) + millis(OUT_OF_ORDERNESS) * 2;
+        let (to, padding) = (MARK.to_owned(), String::new());
+        let mark = Record { id: u64::MAX / 4, from: String::new(), to, amount: 0, time, padding };
+        Some(serde_json::to_vec(&mark).map_err(|error| error.to_string()))
+    }
+
     fn expect(&self, record: &Record, expected: &mut Expected) {
+        if self.workload == Workload::Windows {
+            return expect_windows(record, expected);
+        }
         let to = expected.entry(record.to.clone()).or_default();
         match self.workload {
             Workload::Counts => {
@@ -191,6 +266,7 @@ impl Jobs {
                 to.insert(record.id * 2 + 1, record.amount);
                 expected.entry(record.from.clone()).or_default().insert(record.id * 2, -record.amount);
             }
+            Workload::Windows => {}
         }
     }
 }
@@ -207,6 +283,32 @@ fn counting(job: &str, output: &str, delivery: Delivery) -> Result<Topology> {
         .sink("out", output, Json::<Sum>::new())
         .delivery(delivery);
     builder.build()
+}
+
+/// Each window has one result, told by how many records it holds.
+fn expect_windows(record: &Record, expected: &mut Expected) {
+    let (size, slide) = (millis(SIZE), millis(SLIDE));
+    let time = record.time().as_millis();
+    let mut expect = |name: &str, start: i64| {
+        let window = expected.entry(window_key(&record.to, name, start)).or_default();
+        let (count, total) = window.pop_first().unwrap_or_default();
+        window.insert(count + 1, total + record.amount);
+    };
+    expect("tumbling", time.div_euclid(size) * size);
+    let last = time.div_euclid(slide) * slide;
+    (0..size / slide).for_each(|back| expect("hopping", last - back * slide));
+}
+
+fn phase_start(phase: u64) -> i64 {
+    PHASE_FIRST + millis(PHASE) * i64::try_from(phase).unwrap_or(0)
+}
+
+fn window_key(key: &str, windows: &str, start: i64) -> String {
+    format!("{key} {windows} {start}")
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The posting of one side of a record: ids are even for what goes, odd for what comes.
@@ -239,6 +341,11 @@ impl State {
         state.count += 1;
         state.total += posting.value;
         state.padding.clone_from(&posting.padding);
+    }
+
+    fn merge(state: &mut State, other: &State) {
+        state.count += other.count;
+        state.total += other.total;
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "the signature of a mapping")]
