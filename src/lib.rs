@@ -54,6 +54,7 @@
 //! | [`codec`] | bytes to values and back |
 //! | [`stage`], [`record`] | what the task loop drives, and what flows through it |
 //! | [`time`], [`window`] | how far event time has come; how it is cut, and when windows fire |
+//! | [`process`] | programs of your own per key, with state and timers |
 //! | [`state`] | named tables with a typed cache over a store |
 //! | [`output`] | the messages of an open epoch |
 //! | `task`, `runtime` | the epoch loop, opening and publishing; worker threads: [`Runtime`], [`Config`], [`TaskStatus`] |
@@ -81,6 +82,7 @@ mod planted;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
 pub mod planted;
+pub mod process;
 mod processor;
 pub mod record;
 mod runtime;

@@ -67,6 +67,17 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
         Ok(())
     }
 
+    /// Binds the table to a part of the state of the operator that has the table's name.
+    pub(crate) fn open_part(&mut self, part: &str, state: &mut TaskState) -> Result<()> {
+        self.id = Some(state.part_of_table(&self.name, part)?);
+        Ok(())
+    }
+
+    /// The table's number.
+    pub(crate) fn id(&self) -> Result<TableId> {
+        bound(self.id, &self.name)
+    }
+
     /// The place of `key`, loaded when it is not in the cache. Only a lookup of a new key allocates, for its copy.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use super::graph::{Kind, Make, Node, NodeId};
 use crate::codec::Data;
+use crate::process::{Side, Sides};
 use crate::processor::{Branches, End, ErrorPolicy, Guard, Ingest, InputClock, Merge, Push};
 use crate::stage::{Context, SourceBatch, Stage};
 use crate::state::TaskState;
@@ -67,6 +68,19 @@ impl<'p> Assembly<'p> {
                 Ok(Box::new(Branches::new(branches)))
             }
         }
+    }
+
+    /// What takes the present node's other outputs, whatever their types are.
+    pub(super) fn sides(&mut self) -> Result<Sides> {
+        let mut sides = Sides::default();
+        let children = self.part.children.get(self.current.0).map_or(&[][..], Vec::as_slice);
+        for child in children {
+            if let Some(Node { kind: Kind::Port { port, .. }, .. }) = self.part.nodes.get(child.0) {
+                let side = self.make_any(*child)?.downcast::<Box<dyn Side>>().map_err(|_| mismatch())?;
+                sides.add(*port, *side);
+            }
+        }
+        Ok(sides)
     }
 
     /// Whether something behind the present node works with time.
@@ -146,11 +160,15 @@ impl<'p> Assembly<'p> {
     }
 
     fn make<U: Data>(&mut self, id: NodeId) -> Result<Box<dyn Push<U>>> {
+        self.make_any(id)?.downcast::<Box<dyn Push<U>>>().map(|room| *room).map_err(|_| mismatch())
+    }
+
+    fn make_any(&mut self, id: NodeId) -> Result<Box<dyn Any>> {
         let Make::Room(make) = &self.node(id)?.make else { return Err(mismatch()) };
         let before = std::mem::replace(&mut self.current, id);
         let room = make(self);
         self.current = before;
-        room?.downcast::<Box<dyn Push<U>>>().map(|room| *room).map_err(|_| mismatch())
+        room
     }
 
     /// The present node's index among the sinks of the plan.
@@ -179,6 +197,7 @@ fn stage_label(kind: &Kind) -> Arc<str> {
         | Kind::Sink { name, .. } => name.as_str().into(),
         Kind::PerKey { options, .. } => options.table.as_str().into(),
         Kind::Window { options, .. } => options.table.as_str().into(),
+        Kind::Process { options } => options.table.as_str().into(),
         Kind::Operator { word, label } => label.clone().unwrap_or_else(|| (*word).into()),
         Kind::EventTime { word } | Kind::Port { word, .. } => (*word).into(),
     }

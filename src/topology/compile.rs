@@ -106,6 +106,7 @@ fn check_names(nodes: &[Node]) -> Result<()> {
             Kind::RepartitionRead { name } => ("repartition", name),
             Kind::PerKey { options, .. } => ("operator", &options.table),
             Kind::Window { options, .. } => ("operator", &options.table),
+            Kind::Process { options } => ("operator", &options.table),
             Kind::Sink { name, .. } => ("sink", name),
             Kind::RepartitionWrite { .. } | Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => {
                 continue;

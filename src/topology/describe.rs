@@ -176,6 +176,7 @@ fn title(kind: &Kind) -> String {
         Kind::Operator { word, label: None } | Kind::EventTime { word } | Kind::Port { word, .. } => (*word).to_owned(),
         Kind::PerKey { word, options } => format!("{word} {}", options.table),
         Kind::Window { word, options } => format!("windowed {word} {}", options.table),
+        Kind::Process { options } => format!("process {}", options.table),
         Kind::Sink { name, .. } => format!("sink {name}"),
     }
 }
@@ -196,7 +197,7 @@ fn details(kind: &Kind, job: &Name) -> Vec<String> {
         Kind::RepartitionWrite { name, queues } => {
             vec![format!("topic={}", repartition_topic(job, name)), format!("queues={queues}")]
         }
-        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => vec![],
+        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } | Kind::Process { .. } => vec![],
         Kind::PerKey { options, .. } => vec![format!(
             "emit={}",
             match options.emit {
@@ -217,7 +218,7 @@ fn shape(kind: &Kind) -> Shape {
         Kind::RepartitionRead { name } => Shape::RepartitionRead(name.clone()),
         Kind::RepartitionWrite { name, .. } => Shape::RepartitionWrite(name.clone()),
         Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => Shape::Operator,
-        Kind::PerKey { .. } | Kind::Window { .. } => Shape::Table,
+        Kind::PerKey { .. } | Kind::Window { .. } | Kind::Process { .. } => Shape::Table,
         Kind::Sink { .. } => Shape::Sink,
     }
 }
@@ -229,6 +230,7 @@ fn identity(kind: &Kind) -> Option<String> {
         Kind::RepartitionWrite { name, queues } => Some(format!("repartition {name} {queues}")),
         Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => None,
         Kind::PerKey { word, options } => Some(format!("{word} {}", options.table)),
+        Kind::Process { options } => Some(format!("process {}", options.table)),
         Kind::Window { word, options } => Some(format!("windowed {word} {} {}", options.table, options.windows)),
         Kind::Sink { name, topic, delivery } => Some(format!("sink {name} {topic} {}", delivery_word(*delivery))),
     }

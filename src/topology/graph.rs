@@ -2,7 +2,7 @@
 
 use super::assembly::Assembly;
 use super::plan::{Delivery, StartPolicy};
-use crate::processor::{ErrorPolicy, Ingest, PerKeyOptions, WindowOptions};
+use crate::processor::{ErrorPolicy, Ingest, PerKeyOptions, ProcessOptions, WindowOptions};
 use crate::time::{IDLE_TIMEOUT_DEFAULT, OUT_OF_ORDERNESS_DEFAULT};
 use onceflow_types::{Error, Name, Result};
 use std::any::Any;
@@ -72,6 +72,10 @@ pub(super) enum Kind {
         word: &'static str,
         options: PerKeyOptions,
     },
+    /// A user's processor; its other outputs have the ports that it says.
+    Process {
+        options: ProcessOptions,
+    },
     /// Cuts into windows; its late records go to port 1.
     Window {
         word: &'static str,
@@ -109,7 +113,7 @@ type Maker<R> = dyn Fn(&mut Assembly<'_>) -> Result<R> + Send + Sync;
 impl Kind {
     /// Whether it works with time: its output has a time of its own.
     pub(super) fn is_timed(&self) -> bool {
-        matches!(self, Kind::Window { .. })
+        matches!(self, Kind::Window { .. } | Kind::Process { .. })
     }
 
     /// The name under which it keeps state.
@@ -117,6 +121,7 @@ impl Kind {
         match self {
             Kind::PerKey { options, .. } => Some(&options.table),
             Kind::Window { options, .. } => Some(&options.table),
+            Kind::Process { options } => Some(&options.table),
             _ => None,
         }
     }

@@ -127,11 +127,11 @@ impl<K: Key, T: Data, P: Placement<K, T>> WindowedBy<K, T, P> {
     /// let counts = windows.trigger(Trigger::Every(Duration::from_millis(10))).deltas().count();
     /// counts.values().map(|count| count.value).sink("out", "out", Json::new());
     /// # let mut driver = TestDriver::new(&builder.build()?)?;
-    /// for time in [3, 4, 12, 100] {
-    ///     driver.send("in", time.to_string().as_bytes())?;
+    /// for time in [3, 4, 12, 14, 100] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 12 takes time past 10, 100 past 20
     ///     driver.commit()?;
     /// }
-    /// assert_eq!(driver.bodies("out"), [b"2", b"1"]);
+    /// assert_eq!(driver.bodies("out"), [b"3", b"1"]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     #[must_use]

@@ -1,0 +1,241 @@
+//! What a processor works with.
+
+use super::tables::{ListEntry, ListTable, MapEntry, Sides, Tables};
+use super::{ListState, MapState, SideOutput, ValueState};
+use crate::codec::{Data, Key, StateValue};
+use crate::record::{Origin, Record};
+use crate::state::{Entry, TaskState, TimerKind, Timers, ValueTable};
+use onceflow_types::{Error, Name, Result, Timestamp};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Names the state of a processor. A name is at most 40 of letters, digits, `_` and `-`, and unique in its processor; what is
+/// kept hangs on it and on the name of the operator.
+pub struct Setup<'s, K> {
+    name: &'s Name,
+    tables: &'s mut Tables,
+    state: &'s mut TaskState,
+    cache_entries: usize,
+    named: Vec<String>,
+    keys: PhantomData<fn() -> K>,
+}
+
+impl<'s, K: Key> Setup<'s, K> {
+    pub(crate) fn new(name: &'s Name, tables: &'s mut Tables, state: &'s mut TaskState, cache_entries: usize) -> Self {
+        Setup { name, tables, state, cache_entries, named: vec![], keys: PhantomData }
+    }
+
+    /// The part of the operator's state under a name of the user's; `of-` keeps it apart from the engine's own parts.
+    fn part(&mut self, name: &str) -> Result<String> {
+        let name = Name::new(name)?;
+        if self.named.iter().any(|named| *named == *name.as_str()) {
+            return Err(Error::invalid(format!("state is named twice: operator={} name={name}", self.name)));
+        }
+        self.named.push(name.as_str().to_owned());
+        Ok(format!("of-{name}"))
+    }
+
+    /// One value for each key.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad name, or one that is used twice.
+    pub fn value<V: StateValue>(&mut self, name: &str) -> Result<ValueState<V>> {
+        let part = self.part(name)?;
+        self.tables.value::<K, V>(self.name, &part, self.cache_entries, self.state).map(ValueState::new)
+    }
+
+    /// A list for each key.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn list<V: StateValue>(&mut self, name: &str) -> Result<ListState<V>> {
+        let part = self.part(name)?;
+        self.tables.list::<K, V>(self.name, &part, self.cache_entries, self.state).map(ListState::new)
+    }
+
+    /// A map for each key.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn map<M: Key, V: StateValue>(&mut self, name: &str) -> Result<MapState<M, V>> {
+        let part = self.part(name)?;
+        self.tables.value::<(K, M), V>(self.name, &part, self.cache_entries, self.state).map(MapState::new)
+    }
+}
+
+/// The timers of each key: for the event-time ones of a key that are due, and to know which are set.
+pub(crate) type KeyTimers<K> = ValueTable<K, Vec<(u8, i64)>>;
+
+/// What is lent to a processor, but for the key.
+pub(crate) struct Lent<'p, K, O> {
+    pub(crate) state: &'p mut TaskState,
+    pub(crate) tables: &'p mut Tables,
+    pub(crate) timers: &'p mut Timers,
+    pub(crate) key_timers: &'p mut KeyTimers<K>,
+    pub(crate) out: &'p mut Vec<Record<(K, O)>>,
+    pub(crate) sides: &'p mut Sides,
+    /// How far the output has come.
+    pub(crate) fired: Timestamp,
+    pub(crate) watermark: Timestamp,
+    pub(crate) now: Timestamp,
+    pub(crate) origin: Origin,
+}
+
+/// What a [`Processor`](super::Processor) works with, for one record or timer of one key.
+pub struct Process<'p, K, O> {
+    pub(crate) lent: Lent<'p, K, O>,
+    pub(crate) key: &'p K,
+    pub(crate) key_bytes: &'p [u8],
+    pub(crate) time: Timestamp,
+}
+
+impl<K: Key, O: Data> Process<'_, K, O> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        self.key
+    }
+
+    /// The event time of the record, or the time for which the timer was set. Output has it, too.
+    pub fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// How far event time has come: a record that is older is late.
+    pub fn watermark(&self) -> Timestamp {
+        self.lent.watermark
+    }
+
+    /// Processing time.
+    pub fn now(&self) -> Timestamp {
+        self.lent.now
+    }
+
+    /// The value of the key, to read and change.
+    ///
+    /// # Errors
+    /// `Record` when the key cannot be a key, `Corrupt` from the store, `Bug` for state that is not named.
+    pub fn value<V: StateValue>(&mut self, state: &ValueState<V>) -> Result<Entry<'_, K, V>> {
+        self.lent.tables.get::<ValueTable<K, V>>(state.at)?.entry(self.key, self.lent.state)
+    }
+
+    /// The list of the key.
+    ///
+    /// # Errors
+    /// `Bug` for state that is not named.
+    pub fn list<V: StateValue>(&mut self, state: &ListState<V>) -> Result<ListEntry<'_, K, V>> {
+        let table = self.lent.tables.get::<ListTable<K, V>>(state.at)?;
+        Ok(ListEntry { table, state: self.lent.state, key: self.key })
+    }
+
+    /// The map of the key.
+    ///
+    /// # Errors
+    /// `Bug` for state that is not named.
+    pub fn map<M: Key, V: StateValue>(&mut self, state: &MapState<M, V>) -> Result<MapEntry<'_, K, M, V>> {
+        let table = self.lent.tables.get::<ValueTable<(K, M), V>>(state.at)?;
+        Ok(MapEntry { table, state: self.lent.state, key: self.key })
+    }
+
+    /// Puts a value out, under the key.
+    pub fn emit(&mut self, value: O) {
+        let record = self.record(value);
+        self.lent.out.push(record);
+    }
+
+    /// Puts a value out to another output, under the key. Where nobody takes that output, it is dropped.
+    ///
+    /// # Errors
+    /// `Bug` when the output has another type elsewhere.
+    pub fn emit_to<U: Data>(&mut self, output: &SideOutput<U>, value: U) -> Result<()> {
+        let record = self.record(value);
+        self.lent.sides.push(output.port, record)
+    }
+
+    fn record<U>(&self, value: U) -> Record<(K, U)> {
+        let value = (self.key.clone(), value);
+        Record { value, timestamp: self.time, watermark: self.lent.fired, origin: self.lent.origin }
+    }
+
+    /// Sets a timer for the key by event time; due when the watermark reaches it, which may be at once. Setting it twice is
+    /// setting it once.
+    ///
+    /// # Errors
+    /// `Record` when the key cannot be a key, `Corrupt` from the store.
+    pub fn set_event_timer(&mut self, time: Timestamp) -> Result<()> {
+        self.set(TimerKind::Event, time)
+    }
+
+    /// Sets a timer for the key by processing time.
+    ///
+    /// # Errors
+    /// As [`set_event_timer`](Self::set_event_timer).
+    pub fn set_processing_timer(&mut self, time: Timestamp) -> Result<()> {
+        self.set(TimerKind::Processing, time)
+    }
+
+    /// Takes a timer of the key back; no effect when it is not set.
+    ///
+    /// # Errors
+    /// As [`set_event_timer`](Self::set_event_timer).
+    pub fn cancel_event_timer(&mut self, time: Timestamp) -> Result<()> {
+        self.cancel(TimerKind::Event, time)
+    }
+
+    /// Takes a timer of the key back; no effect when it is not set.
+    ///
+    /// # Errors
+    /// As [`set_event_timer`](Self::set_event_timer).
+    pub fn cancel_processing_timer(&mut self, time: Timestamp) -> Result<()> {
+        self.cancel(TimerKind::Processing, time)
+    }
+
+    fn set(&mut self, kind: TimerKind, time: Timestamp) -> Result<()> {
+        let timer = (kind as u8, time.as_millis());
+        let mut entry = self.lent.key_timers.entry(self.key, self.lent.state)?;
+        let set = entry.get_or_insert_with(Vec::new);
+        if let Err(place) = set.binary_search(&timer) {
+            set.insert(place, timer);
+            self.lent.timers.set(kind, time, self.key_bytes, self.lent.state)?;
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, kind: TimerKind, time: Timestamp) -> Result<()> {
+        if forget(self.lent.key_timers, self.key, kind, time, self.lent.state)? {
+            self.lent.timers.remove(kind, time, self.key_bytes, self.lent.state)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes a timer from its key's list; whether it was there.
+pub(crate) fn forget<K: Key>(
+    key_timers: &mut KeyTimers<K>,
+    key: &K,
+    kind: TimerKind,
+    time: Timestamp,
+    state: &mut TaskState,
+) -> Result<bool> {
+    let mut entry = key_timers.entry(key, state)?;
+    let timer = (kind as u8, time.as_millis());
+    let Some(Ok(place)) = entry.get().map(|set| set.binary_search(&timer)) else { return Ok(false) };
+    match entry.get_mut() {
+        Some(set) if set.len() > 1 => {
+            set.remove(place);
+        }
+        _ => entry.remove(),
+    }
+    Ok(true)
+}
+
+impl<K> fmt::Debug for Setup<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("name", &self.name).field("named", &self.named).finish_non_exhaustive()
+    }
+}
+
+impl<K, O> fmt::Debug for Process<'_, K, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("time", &self.time).finish_non_exhaustive()
+    }
+}
