@@ -41,10 +41,7 @@ impl Security {
     ///
     /// # Errors
     /// `Invalid` when its certificate is not one to trust, `Retry` when it does not speak TLS or breaks off.
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(clippy::unused_async, clippy::unused_self, reason = "plain sockets are ready")
-    )]
+    #[cfg_attr(not(feature = "tls"), expect(clippy::unused_async, reason = "plain sockets are ready"))]
     pub(super) async fn secure(&self, address: &str, socket: TcpStream) -> Result<Stream> {
         #[cfg(feature = "tls")]
         if let Some(connector) = &self.connector {
