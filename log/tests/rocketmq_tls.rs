@@ -38,8 +38,13 @@ type Config = std::sync::Arc<tokio_rustls::rustls::ServerConfig>;
 
 impl Place {
     async fn new(name_server: Option<Config>, broker: Option<Config>) -> Place {
+        Place::changing([name_server.clone(), name_server], broker).await
+    }
+
+    /// The name server shows something else after its first connection.
+    async fn changing([first, later]: [Option<Config>; 2], broker: Option<Config>) -> Place {
         let fake = Fake::start().await;
-        let name_server = Front::start(name_server, fake.address()).await;
+        let name_server = Front::start_changing(first, later, fake.address()).await;
         let broker = Front::start(broker, fake.address()).await;
         let address = &broker.address;
         let data = format!(
@@ -129,6 +134,25 @@ fn a_name_server_with_a_bad_certificate_is_refused_for_good() {
             assert_eq!(place.name_server.let_in(), 0, "{why}");
             assert!(place.broker.begins().is_empty(), "{why}");
         }
+    });
+}
+
+/// Aim: the client library checks for itself. Method: a name server that is good when we look, and bad when it looks.
+#[test]
+fn a_name_server_that_turns_bad_is_refused() {
+    run(async {
+        let authority = Authority::new();
+        let good = || Some(server(&authority.sign("127.0.0.1"), None));
+        for (why, shown) in bad_certificates(&authority) {
+            let place = Place::changing([good(), Some(server(&shown, None))], good()).await;
+            let error = place.refused(trusting(&authority, place.folder())).await;
+            assert!(error.report().contains("name server"), "{why}: {}", error.report());
+            assert_eq!(place.name_server.let_in(), 1, "{why}");
+            assert!(place.name_server.begins().len() > 1 && place.broker.begins().is_empty(), "{why}");
+        }
+        let place = Place::changing([good(), None], good()).await;
+        place.refused(trusting(&authority, place.folder())).await;
+        assert!(place.name_server.begins().len() > 1 && place.broker.begins().is_empty());
     });
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 /// Threads of a handle's runtime: one is kept busy by sockets, one by the client's timers and check-backs.
@@ -31,10 +32,11 @@ pub(super) struct Client {
     owner: Mutex<Option<RuntimeOwner>>,
     runtime: Handle,
     library: Arc<dyn Library>,
+    started: OnceCell<()>,
 }
 
 impl Client {
-    /// Starts the part that asks the name server; nothing is sent yet.
+    /// Makes ready what will ask the name server; nothing is connected or sent yet.
     pub(super) async fn open(options: Arc<RocketOptions>) -> Result<Client> {
         let failed = || Error::invalid("rocketmq client does not start");
         let plan = RuntimeOwner::plan(RuntimeConfig::for_parallelism(THREAD_NAME, WORKER_THREADS));
@@ -49,9 +51,12 @@ impl Client {
         spawned.map_err(|error| failed().with_source(error))?;
         let runtime = runtime.await.map_err(|error| failed().with_source(error))?;
         let library = library::build(options.clone(), scope).map_err(|error| failed().with_source(error))?;
-        let client = Client { options, owner: Mutex::new(Some(owner)), runtime, library };
-        client.ask("start", client.library.clone().start()).await?;
-        Ok(client)
+        Ok(Client { options, owner: Mutex::new(Some(owner)), runtime, library, started: OnceCell::new() })
+    }
+
+    /// Starts it, once: from now on the library connects to name servers by itself.
+    pub(super) async fn start(&self) -> Result<()> {
+        self.started.get_or_try_init(|| self.ask("start", self.library.clone().start())).await.copied()
     }
 
     /// The runtime that owns everything of this handle.

@@ -53,6 +53,7 @@ impl Shared {
 
     async fn try_start(&self) -> Result<()> {
         self.check_name_servers().await?;
+        self.client.start().await?;
         self.refresh().await?;
         self.hello().await
     }

@@ -90,13 +90,24 @@ pub(crate) struct Front {
 impl Front {
     /// Passes what comes by TLS on to `to`. Without a configuration it is a server that speaks no TLS.
     pub(crate) async fn start(config: Option<Arc<ServerConfig>>, to: &str) -> Front {
+        Front::start_changing(config.clone(), config, to).await
+    }
+
+    /// One that shows `first` on its first connection only.
+    pub(crate) async fn start_changing(
+        first: Option<Arc<ServerConfig>>,
+        later: Option<Arc<ServerConfig>>,
+        to: &str,
+    ) -> Front {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let front = Front { address, begins: Arc::default(), let_in: Arc::default() };
         let (begins, let_in, to) = (front.begins.clone(), front.let_in.clone(), to.to_owned());
         tokio::spawn(async move {
+            let mut config = first;
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, config.clone(), to.clone(), begins.clone(), let_in.clone()));
+                tokio::spawn(serve(stream, config, to.clone(), begins.clone(), let_in.clone()));
+                config = later.clone();
             }
         });
         front
