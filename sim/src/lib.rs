@@ -24,7 +24,8 @@
 //! | `plant` | wrong engines, logs and stores, to be found |
 //! | `workload` | jobs with a known answer |
 //! | `journal`, `check` | what the brokers hold, and what is wrong with it |
-//! | `cut`, `matrix` | crashes at named steps of the protocol |
+//! | `cut` | crashes at named steps of the protocol, here and in a real process on a real broker |
+//! | `matrix` | the crash matrix on model brokers |
 //! | `run` | one run: faults, then none, then the checks |
 
 mod broker;
@@ -48,7 +49,7 @@ mod workload;
 mod world;
 
 pub use check::Violation;
-pub use cut::{Cut, Moment, Step, Victim};
+pub use cut::{Crash, Cut, CutLog, CutStores, Cuts, Moment, Step, Victim};
 pub use dice::Dice;
 pub use fault::{Counts, Fault};
 pub use matrix::{Outcome, Stores, crash};

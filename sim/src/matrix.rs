@@ -2,7 +2,7 @@
 
 use crate::check::{self, Violation};
 use crate::clock;
-use crate::cut::{Cut, Cuts};
+use crate::cut::{Crash, Cut, Cuts, Victim};
 use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::fault::Rates;
@@ -17,6 +17,7 @@ use onceflow::types::{Partition, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 
@@ -25,6 +26,8 @@ const RECORDS: u64 = 80;
 const RECORD_TIME: Duration = Duration::from_millis(50);
 /// How soon a killed process is started again.
 const RESTART_TIME: Duration = Duration::from_millis(200);
+/// How long a killed broker is away.
+const BROKER_AWAY: Duration = Duration::from_millis(400);
 /// How long a run may take in all, in virtual time.
 const TIME_MAX: Duration = Duration::from_mins(3);
 const LOOK_TIME: Duration = Duration::from_millis(250);
@@ -60,10 +63,41 @@ pub fn crash(workload: Workload, delivery: Delivery, cuts: &[Cut], stores: &Stor
     clock::run(async { Run::new(workload, delivery, cuts, stores).run().await })
 }
 
+/// A crash on model brokers: they are away for a while; the process is killed by the run.
+struct ModelCrash {
+    net: Net,
+    crashed: Arc<Notify>,
+}
+
+impl Crash for ModelCrash {
+    fn kill(&self, victim: Victim) {
+        if victim != Victim::Processor {
+            self.kill_brokers();
+        }
+        self.crashed.notify_one();
+    }
+}
+
+impl ModelCrash {
+    fn kill_brokers(&self) {
+        let mut world = self.net.lock();
+        for broker in world.brokers.values_mut() {
+            broker.kill();
+        }
+        drop(world);
+        self.net.at(Instant::now() + BROKER_AWAY, |world| {
+            for broker in world.brokers.values_mut().filter(|broker| !broker.up) {
+                broker.start();
+            }
+        });
+    }
+}
+
 struct Run {
     setting: Setting,
     net: Net,
     cuts: Cuts,
+    crashed: Arc<Notify>,
     dice: Dice,
     stores: Stores,
     disk: Disk,
@@ -84,9 +118,12 @@ impl Run {
             backoff_max: Duration::from_secs(1),
             ..Config::default()
         };
+        let crashed: Arc<Notify> = Arc::default();
+        let crash = ModelCrash { net: net.clone(), crashed: crashed.clone() };
         Run {
             setting: Setting::fixed(jobs, Rates::default(), config),
-            cuts: Cuts::new(&net, cuts),
+            cuts: Cuts::new(cuts, Arc::new(crash)),
+            crashed,
             dice: Dice::new(12),
             stores: stores.clone(),
             disk: Disk::new(0, &net),
@@ -143,7 +180,7 @@ impl Run {
         while Instant::now() < until {
             tokio::select! {
                 biased;
-                () = self.cuts.crashed.notified() => self.crashed().await,
+                () = self.crashed.notified() => self.crashed().await,
                 () = tokio::time::sleep_until(until) => {}
             }
         }
