@@ -52,6 +52,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Simulate jobs under faults, one run a seed
     Sim(sim::Args),
+    /// Kill a process, a broker or both at every step of the protocol, and audit what is left
+    Crash(test::CrashArgs),
     /// Measure a workload from end to end
     Bench(bench::Args),
     /// Run a job on a real broker under kills and other faults, and audit what it wrote
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => Ok(ci::main(&args)),
         Command::Fuzz(args) => fuzz::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => sim::main(&args),
+        Command::Crash(args) => Ok(test::crash(&args)),
         Command::Bench(args) => bench::main(&args),
         Command::Soak(args) => soak::main(&args),
         Command::Broker(args) => broker::main(args),

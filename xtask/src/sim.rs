@@ -3,6 +3,7 @@
 use crate::machine::{self, ROCKSDB};
 use crate::{Outcome, paths, rocksdb, run};
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Seeds of the gate.
@@ -33,7 +34,7 @@ pub(crate) fn step(long: bool) -> Outcome {
     if !long {
         return run::check(program.args(["--seeds", &format!("0..{SEEDS}")]));
     }
-    let folder = paths::make(&paths::cache()?.join("long").join(commit()?))?;
+    let folder = done_folder()?;
     for from in (0..LONG_SEEDS).step_by(usize::try_from(PART_SEEDS).unwrap_or(1)) {
         let seeds = format!("{from}..{}", from + PART_SEEDS);
         let done = folder.join(format!("sim-{seeds}"));
@@ -45,6 +46,11 @@ pub(crate) fn step(long: bool) -> Outcome {
         fs::write(&done, "").map_err(|error| format!("cannot write {}: {error}", done.display()))?;
     }
     Ok(())
+}
+
+/// Where the parts of long runs that are done are noted, under the commit's name.
+pub(crate) fn done_folder() -> Outcome<PathBuf> {
+    paths::make(&paths::cache()?.join("long").join(commit()?))
 }
 
 /// The same program without words.

@@ -9,11 +9,13 @@
 //! | `ONCEFLOW_CHECK_BACK_SECONDS`, `ONCEFLOW_CHECKS_MAX` | how long one check-back may take there, and how many there are |
 //! | `ONCEFLOW_BROKER_RESTART` | a shell command that restarts that broker and waits until it serves |
 //! | `ONCEFLOW_BROKER_CRASH` | one that kills it with SIGKILL, starts it again and waits until it serves |
+//! | `ONCEFLOW_BROKER_KILL`, `ONCEFLOW_BROKER_START` | the two halves of that |
 //! | `ONCEFLOW_ROCKETMQ_VERSION` | the version of the brokers |
 //! | `ONCEFLOW_ACL_NAME_SERVER`, `ONCEFLOW_ACL_USER`, `ONCEFLOW_ACL_PASSWORD` | one with access control |
 //! | `ONCEFLOW_ACL_ADMIN` | the beginning of a shell command: RocketMQ's admin tool on that one, as the super user |
 //! | `ONCEFLOW_XTASK` | this program, to start brokers of their own (`broker`) and to run the Java clients (`java`) |
 //! | `ONCEFLOW_LONG` | `1` with `--long`: more records, more kills |
+//! | `ONCEFLOW_LONG_DONE` | the folder where parts of a long run that are done are noted, so that it can be broken off |
 
 use crate::broker::{Instance, StartOptions, VERSION, VERSION_OLDEST, scratch};
 use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
@@ -25,6 +27,8 @@ use std::process::{Command, ExitCode};
 const MODEL_CASES: [&str; 10] = ["P11", "P12", "P13", "P14", "P15", "P16", "P17", "P18", "R2", "R4"];
 /// The tests that show whether a version behaves as the rules assume.
 const CALIBRATION: [&str; 4] = ["--test", "calibration", "--test", "rocketmq"];
+/// A crash at every step of the protocol.
+const CRASH_MATRIX: [&str; 2] = ["--test", "broker_crash"];
 /// How often the open broker asks about a half message.
 const CHECKS_MAX: u32 = 3;
 /// What the broker with access control lets in. Not a secret: it listens on loopback, and only while tests run.
@@ -43,6 +47,25 @@ pub(crate) struct Args {
 pub(crate) fn main(args: &Args) -> ExitCode {
     let mut steps = Steps::default();
     add(&mut steps, args);
+    steps.finish()
+}
+
+/// `cargo xtask crash`: the crash matrix alone.
+#[derive(clap::Args)]
+pub(crate) struct CrashArgs {
+    /// Every step with every victim on every store; a run that was broken off goes on where it was
+    #[arg(long)]
+    long: bool,
+    /// RocketMQ's version
+    #[arg(long = "version", value_name = "VERSION", default_value = VERSION)]
+    broker_version: String,
+}
+
+pub(crate) fn crash(args: &CrashArgs) -> ExitCode {
+    let mut steps = Steps::default();
+    let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
+    let tests = Args { long: args.long, no_broker: false };
+    steps.run("crash matrix on a real broker", &needs, || on_broker(&tests, &args.broker_version, &CRASH_MATRIX));
     steps.finish()
 }
 
@@ -71,7 +94,7 @@ fn tests(words: &[&str], args: &Args) -> Outcome<Command> {
     let mut cargo = run::cargo(["test", "--workspace"])?;
     cargo.args(words);
     if args.long {
-        cargo.env("ONCEFLOW_LONG", "1");
+        cargo.env("ONCEFLOW_LONG", "1").env("ONCEFLOW_LONG_DONE", sim::done_folder()?);
     }
     Ok(cargo)
 }
@@ -129,10 +152,13 @@ fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance
     };
     let broker = |action: &str| of(open, action);
     cargo.env("ONCEFLOW_ACL_ADMIN", of(closed, "admin"));
-    let crash = format!("{} --only broker && {} --bound-to {}", broker("kill"), broker("start"), std::process::id());
+    let kill = format!("{} --only broker", broker("kill"));
+    let start = format!("{} --bound-to {}", broker("start"), std::process::id());
+    let crash = format!("{kill} && {start}");
     let restart = format!("{} --bound-to {}", broker("restart"), std::process::id());
     cargo.env("ONCEFLOW_CHECK_BACK_SECONDS", "15").env("ONCEFLOW_CHECKS_MAX", CHECKS_MAX.to_string());
     cargo.env("ONCEFLOW_BROKER_RESTART", restart).env("ONCEFLOW_BROKER_CRASH", crash);
+    cargo.env("ONCEFLOW_BROKER_KILL", kill).env("ONCEFLOW_BROKER_START", start);
     cargo.env("ONCEFLOW_XTASK", xtask).envs(version.map(|version| ("ONCEFLOW_ROCKETMQ_VERSION", version)));
     // One at a time: they kill and restart brokers, and two cores hold no more.
     run::check(cargo.args(which).args(["--", "--ignored", "--test-threads=1", "--show-output"]))
