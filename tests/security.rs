@@ -15,6 +15,12 @@ mod directories;
 mod faulty;
 #[path = "security/forged.rs"]
 mod forged;
+#[cfg(unix)]
+#[path = "security/full_disk.rs"]
+mod full_disk;
+#[cfg(unix)]
+#[path = "security/local_disk.rs"]
+mod local_disk;
 #[path = "security/pressure.rs"]
 mod pressure;
 #[path = "security/secrets.rs"]

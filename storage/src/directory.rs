@@ -245,6 +245,8 @@ fn lock(path: &Path) -> Result<File> {
 }
 
 fn make_directories(root: &Path, path: &Path) -> Result<()> {
+    // A path that is too long is refused before a part of it is made.
+    entry_kind(path)?;
     make_root(root)?;
     for directory in path.parent().into_iter().chain([path]) {
         if !is_directory(directory)? {
@@ -265,11 +267,29 @@ fn make_root(root: &Path) -> Result<()> {
 fn is_directory(path: &Path) -> Result<bool> {
     let what = match entry_kind(path)? {
         EntryKind::Missing => return Ok(false),
-        EntryKind::Directory => return Ok(true),
+        EntryKind::Directory => return check_private(path).map(|()| true),
         EntryKind::Symlink => "a symbolic link",
         EntryKind::Other => "not a directory",
     };
     Err(Error::invalid(format!("state directory is {what}, remove it: path={}", path.display())))
+}
+
+/// `Invalid` for a directory in which everybody may write: what is in it could be anybody's. A group may, as some
+/// platforms give a volume to a group; the root is the user's choice.
+fn check_private(path: &Path) -> Result<()> {
+    #[cfg(unix)]
+    {
+        let found = fs::metadata(path).map_err(|e| failure("read", path, e))?;
+        let mode = std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o7777;
+        if mode & 0o002 != 0 {
+            return Err(Error::invalid(format!(
+                "every user may write in the state directory, make it private (chmod 0700): mode={mode:04o} path={}",
+                path.display()
+            )));
+        }
+    }
+    let _ = path;
+    Ok(())
 }
 
 /// Makes a directory, durably: a closed store is there after loss of power only if the names above it are.

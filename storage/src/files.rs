@@ -21,11 +21,13 @@ fn advice(error: &io::Error) -> &'static str {
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => FREE_SPACE,
         ErrorKind::NotADirectory => ", a part of the path is a file",
+        ErrorKind::InvalidFilename => SHORTER_PATH,
         _ => "",
     }
 }
 
 const FREE_SPACE: &str = ", free space and start again";
+const SHORTER_PATH: &str = ", choose a shorter path";
 
 /// The error for a failed file operation: what was tried, where, and what to do where we know it.
 pub(crate) fn failure(what: &str, path: &Path, error: io::Error) -> Error {
@@ -57,8 +59,12 @@ fn advice_in_chain(error: &(dyn StdError + 'static)) -> &'static str {
 
 /// The same for engines that give only the system's words: RocksDB, and those that panic.
 pub(crate) fn advice_in_text(text: &str) -> &'static str {
-    let full = ["No space left on device", "Disk quota exceeded"];
-    if full.iter().any(|words| text.contains(words)) { FREE_SPACE } else { "" }
+    let known = [
+        ("No space left on device", FREE_SPACE),
+        ("Disk quota exceeded", FREE_SPACE),
+        ("File name too long", SHORTER_PATH),
+    ];
+    known.into_iter().find(|(words, _)| text.contains(words)).map_or("", |(_, advice)| advice)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +86,20 @@ pub(crate) fn entry_kind(path: &Path) -> Result<EntryKind> {
     }
 }
 
+/// `Invalid` for a file with another name somewhere: whoever made it could choose what we write to, or write to what is
+/// ours.
+fn check_one_name(path: &Path, file: &File) -> Result<()> {
+    #[cfg(unix)]
+    if std::os::unix::fs::MetadataExt::nlink(&file.metadata().map_err(|e| failure("read", path, e))?) > 1 {
+        return Err(Error::invalid(format!(
+            "state file is a hard link, copy the directory and use the copy: path={}",
+            path.display()
+        )));
+    }
+    let _ = (path, file);
+    Ok(())
+}
+
 /// The bytes of a small file; `None` when there is none. One that is larger than ours ever are is cut off, so that its
 /// checksum fails.
 pub(crate) fn read_small(path: &Path) -> Result<Option<Vec<u8>>> {
@@ -92,6 +112,7 @@ pub(crate) fn read_small(path: &Path) -> Result<Option<Vec<u8>>> {
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|e| failure("open", path, e))?;
+    check_one_name(path, &file)?;
     file.take(SMALL_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| failure("read", path, e))?;
     Ok(Some(bytes))
 }
@@ -136,6 +157,7 @@ mod tests {
             (ErrorKind::PermissionDenied, "writable"),
             (ErrorKind::ReadOnlyFilesystem, "writable"),
             (ErrorKind::NotADirectory, "is a file"),
+            (ErrorKind::InvalidFilename, "shorter path"),
         ] {
             let error = failure("write", Path::new("/a/b"), io::Error::from(kind));
             assert_eq!(error.kind(), onceflow_types::ErrorKind::Invalid);

@@ -8,6 +8,7 @@
 //! The data are synced before the file is written, and it is removed, durably, before anything else is: whenever it is
 //! there, the data are what it speaks of.
 
+use super::directory::create_file;
 use super::journal::sync_directory;
 use super::sealed;
 use super::store::Tail;
@@ -15,7 +16,7 @@ use super::writer::Shared;
 use fjall::PersistMode;
 use onceflow_types::wire::{Decoder, Encode, checksum};
 use onceflow_types::{Error, Result};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl Closed {
         bytes.put_u32(self.0);
         sealed::seal(CLOSED_FILE.as_bytes(), &mut bytes);
         let new = directory.join(CLOSED_FILE_NEW);
-        let mut file = File::create(&new)?;
+        let mut file = create_file(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&new, directory.join(CLOSED_FILE))?;

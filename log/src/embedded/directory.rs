@@ -34,7 +34,9 @@ pub(super) struct Directory {
 impl Directory {
     /// Makes the directory, if there is none, checks that it is ours, and locks it.
     pub(super) fn open(path: &Path) -> Result<Directory> {
-        // Looked at before anything is written: what is not ours stays as it is.
+        // Looked at before anything is written: what is not ours stays as it is. A path that is too long is refused before
+        // a part of it is made.
+        check_names(path)?;
         create_private(path).map_err(|e| failed(path, e))?;
         let fresh = is_fresh(path)?;
         let lock = lock(path)?;
@@ -97,6 +99,70 @@ fn create_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// `Invalid` when one of our names is a link or no file: whoever made it could choose what we write to. The directory
+/// itself may be reached by a link, as it is the user's choice.
+fn check_names(path: &Path) -> Result<()> {
+    for name in [FORMAT_FILE, LOCK_FILE, CREATING_FILE, CLOSED_FILE, DATA_FOLDER] {
+        let path = path.join(name);
+        let found = match fs::symlink_metadata(&path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(&path, error)),
+        };
+        let wrong = match name {
+            _ if found.is_symlink() => "a symbolic link, remove it",
+            DATA_FOLDER if !found.is_dir() => "not a directory, remove it",
+            DATA_FOLDER if anybody_writes(&found) => {
+                "a directory in which every user may write, make it private (chmod 0700)"
+            }
+            DATA_FOLDER => continue,
+            _ if !found.is_file() => "not a file, remove it",
+            _ if has_other_names(&found) => "a hard link, copy the directory and use the copy",
+            _ => continue,
+        };
+        return Err(Error::invalid(format!("a part of the log is {wrong}: path={}", path.display())));
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn anybody_writes(found: &fs::Metadata) -> bool {
+    std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o002 != 0
+}
+
+#[cfg(unix)]
+fn has_other_names(found: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(found) > 1
+}
+
+#[cfg(not(unix))]
+fn anybody_writes(_: &fs::Metadata) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn has_other_names(_: &fs::Metadata) -> bool {
+    false
+}
+
+/// A new file that only this user can read. What an earlier try has left under its name is removed, not written to: by
+/// now it may be a link to something else.
+pub(super) fn create_file(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    private_files().create_new(true).open(path)
+}
+
+fn private_files() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 fn private_directories() -> fs::DirBuilder {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "permissions are set on unix only"))]
     let mut builder = fs::DirBuilder::new();
@@ -107,9 +173,26 @@ fn private_directories() -> fs::DirBuilder {
 
 /// Whether nothing was ever stored here; an error when something else was.
 fn is_fresh(path: &Path) -> Result<bool> {
+    if has_format(path)? {
+        return Ok(false);
+    }
+    match check_empty(path) {
+        Ok(()) => Ok(true),
+        // Another opening may have made the log between the two looks.
+        Err(error) => {
+            if has_format(path)? {
+                Ok(false)
+            } else {
+                Err(error)
+            }
+        }
+    }
+}
+
+fn has_format(path: &Path) -> Result<bool> {
     match fs::read_to_string(path.join(FORMAT_FILE)) {
-        Ok(text) => check_format(path, &text).map(|()| false),
-        Err(error) if error.kind() == ErrorKind::NotFound => check_empty(path).map(|()| true),
+        Ok(text) => check_format(path, &text).map(|()| true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) if error.kind() == ErrorKind::InvalidData => Err(foreign(path)),
         Err(error) => Err(failed(path, error)),
     }
@@ -139,9 +222,7 @@ fn check_empty(path: &Path) -> Result<()> {
 }
 
 fn lock(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true);
-    let file = options.open(path.join(LOCK_FILE)).map_err(|e| failed(path, e))?;
+    let file = private_files().create(true).truncate(false).open(path.join(LOCK_FILE)).map_err(|e| failed(path, e))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::fenced(format!("log is open elsewhere: path={}", path.display()))),
@@ -152,23 +233,14 @@ fn lock(path: &Path) -> Result<File> {
 /// Written beside and renamed, so that a crash leaves either no format or the whole.
 fn write_format(path: &Path) -> io::Result<()> {
     // Before `FORMAT`, so that it is there whenever `FORMAT` is.
-    create_anew(&path.join(CREATING_FILE))?;
+    create_file(&path.join(CREATING_FILE))?;
     sync_directory(path)?;
     let new = path.join(FORMAT_FILE_NEW);
-    let mut file = create_anew(&new)?;
+    let mut file = create_file(&new)?;
     writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
     file.sync_all()?;
     fs::rename(&new, path.join(FORMAT_FILE))?;
     sync_directory(path)
-}
-
-/// What was left there is not opened: it may be a link to, or another name of, somebody's file.
-fn create_anew(path: &Path) -> io::Result<File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    File::create_new(path)
 }
 
 fn foreign(path: &Path) -> Error {

@@ -9,6 +9,8 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ", free space and start again",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ", make it writable for this user",
+        ErrorKind::NotADirectory => ", a part of the path is a file",
+        ErrorKind::InvalidFilename => ", choose a shorter path",
         _ => "",
     }
 }
