@@ -53,6 +53,7 @@
 //! | `directory` | lock and format of the directory |
 //! | `closing`, `journal` | what a clean close leaves, and what is mended after a stop that was none |
 //! | `store` | the database: keyspaces, queues, reports |
+//! | `version` | checks what fjall believes without looking |
 //! | `sealed`, `chunk`, `half` | what is stored, byte by byte |
 //! | `queues` | what readers see of a queue |
 //! | `writer`, `writer::halves` | every change, in one order |
@@ -74,6 +75,7 @@ mod queues;
 mod read;
 mod sealed;
 mod store;
+mod version;
 mod writer;
 
 #[cfg(test)]

@@ -20,6 +20,8 @@
 //! memtables of `write_buffer_bytes` (or of one epoch, when that is more), and a block cache of `cache_bytes`. The
 //! journal file is 64 MiB of address, sparse on disk, and not in memory.
 
+mod version;
+
 use crate::contain::contain;
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
 use crate::files::{engine_failure, sync_directory};
@@ -117,6 +119,10 @@ impl Engine for Fjall {
         // Without its version file fjall would take the folder for a new one.
         if !new && !data.join("version").exists() {
             return Err(Error::corrupt("fjall version file is missing"));
+        }
+        let damaged = version::damaged(&data.join(KEYSPACES_FOLDER)).map_err(|e| failure("open")(e.into()))?;
+        if let Some(keyspace) = damaged {
+            return Err(Error::corrupt(format!("fjall's list of tables is damaged: path={keyspace}")));
         }
         contain(Self::NAME, || Fjall::open_unguarded(data, memory).map_err(failure("open")))
     }

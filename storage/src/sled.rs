@@ -2,7 +2,9 @@
 //!
 //! # Crash consistency
 //! None is claimed: sled keeps writes in buffers of its own, and its recovery has open reports of lost and damaged
-//! data. A store that was not closed cleanly is `Corrupt` at the next opening and rebuilt from the journal (rule 11).
+//! data. A store that was not closed cleanly is `Corrupt` at the next opening and rebuilt from the journal (rule 11); so is one
+//! that could not be closed because the disk was full. After a write that failed in the background sled may wait for it for
+//! ever at the close, with a lock that all its stores share: if such a job does not stop, kill it.
 //!
 //! # Damage
 //! sled checks pages, but can come back with an older page, without one, or by a panic. So we detect damage ourselves:
@@ -53,7 +55,12 @@ pub(crate) struct Sled {
 
 /// An open database. sled panics when it cannot write at its own drop; nothing is lost by that here, as what was not
 /// closed cleanly is not trusted.
-struct Handle(Option<Db>);
+struct Handle {
+    database: Option<Db>,
+    /// A write has failed, and sled may wait for it for ever at its drop. Then it is never dropped: the memory and the file
+    /// stay with the process. The next opening refuses the store, and the one that is made in its place has other files.
+    failed: bool,
+}
 
 /// How long a flush may take before another thread asks for one, too; twice as long each time.
 const FLUSH_WAIT: Duration = Duration::from_secs(1);
@@ -65,6 +72,7 @@ impl Handle {
     /// After a failed write in the background sled keeps the error and may not wake a flush that already waits for that
     /// write (`exit_reservation` in its logger), which then waits for ever, on a full disk for example. A flush that begins
     /// afterwards returns with the error, and wakes the others. On a disk that is only slow they all wait for the same.
+    /// It does not help while another sled store of the process commits: sled has one lock for all of them.
     fn flush(&self) -> Result<()> {
         let (done, outcome) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -86,15 +94,17 @@ impl Deref for Handle {
     type Target = Db;
 
     fn deref(&self) -> &Db {
-        self.0.as_ref().expect("it is taken out in the drop only")
+        self.database.as_ref().expect("it is taken out in the drop only")
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // sled's own drop flushes, too, and is not waited for by anybody who could wake it.
-        let _ = self.flush();
-        let database = self.0.take();
+        let database = self.database.take();
+        if self.failed {
+            std::mem::forget(database);
+            return;
+        }
         let _ = contain(Sled::NAME, || {
             drop(database);
             Ok(())
@@ -196,7 +206,7 @@ impl Engine for Sled {
 
     fn open(data: &Path, new: bool, memory: &MemoryBudget) -> Result<Self> {
         contain(Self::NAME, || {
-            let database = Handle(Some(Sled::open_database(data, memory)?));
+            let database = Handle { database: Some(Sled::open_database(data, memory)?), failed: false };
             let total = if new { Total::default() } else { Sled::verify(&database)? };
             Ok(Sled { database, total })
         })
@@ -244,13 +254,17 @@ impl Engine for Sled {
             seal(POINT_KEY, &plain, &mut sealed);
             batch.insert(POINT_KEY, sealed.as_slice());
         }
-        contain(Self::NAME, || self.database.apply_batch(batch).map_err(failure("commit")))?;
+        let written = contain(Self::NAME, || self.database.apply_batch(batch).map_err(failure("commit")));
+        self.database.failed |= written.is_err();
+        written?;
         self.total = total;
         Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.database.flush()
+        let flushed = self.database.flush();
+        self.database.failed |= flushed.is_err();
+        flushed
     }
 }
 

@@ -1,8 +1,8 @@
 //! A disk that is really full: a small file system in memory, filled until a write fails, then made larger.
 
-use crate::local_disk::{epoch_of, job, open_log, open_store, point, store_options, task};
+use crate::local_disk::{epoch_of, open_log, open_store, point};
 use onceflow::log::{Log, MessageBatch, Queues, ReadLimit, TopicSpec};
-use onceflow::storage::{Backend, Delta, StateStore, StoreFactory};
+use onceflow::storage::{Backend, Delta, StateStore};
 use onceflow::types::{Error, ErrorKind, Offset};
 use std::path::Path;
 use std::process::Command;
@@ -81,10 +81,10 @@ fn check_store(store: &dyn StateStore) -> u64 {
 
 #[test]
 fn a_store_on_a_full_disk_stops_the_job_and_is_there_when_there_is_space() {
-    for backend in [Backend::Fjall, Backend::RocksDb, Backend::Sled].into_iter().filter(|it| it.is_available()) {
+    // Not sled: after a write that failed it may hold a lock of all its stores for ever, those of other tests included.
+    for backend in [Backend::Fjall, Backend::RocksDb].into_iter().filter(|it| it.is_available()) {
         let Some(mount) = Mount::new() else { return };
         let mut store = open_store(backend, mount.path()).unwrap();
-        let crash_consistent = store.crash_consistent();
         let failed = (1..WRITES_MAX).find_map(|epoch| commit(&mut *store, epoch).err().map(|error| (epoch, error)));
         let (epoch, error) = failed.expect("the disk is full");
         // fjall does not say why a flush in the background has failed; then the task opens its store again.
@@ -94,24 +94,15 @@ fn a_store_on_a_full_disk_stops_the_job_and_is_there_when_there_is_space() {
         // Opened again while there is still no space, as somebody may who did not read the error.
         match open_store(backend, mount.path()) {
             Ok(store) => assert!(check_store(&*store) >= epoch - 1, "{backend}"),
-            Err(error) if crash_consistent => {
+            Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Invalid, "{backend}: {}", error.report());
                 says_what_to_do(&error);
             }
-            Err(error) => assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Corrupt), "{error:?}"),
         }
         mount.enlarge();
-        let mut store = match open_store(backend, mount.path()) {
-            // It was not closed; it is rebuilt from the journal.
-            Err(error) if !crash_consistent && error.kind() == ErrorKind::Corrupt => {
-                store_options(backend, mount.path()).destroy(&job(), &task()).unwrap();
-                open_store(backend, mount.path()).unwrap()
-            }
-            opened => opened.unwrap(),
-        };
+        let mut store = open_store(backend, mount.path()).unwrap();
         let found = check_store(&*store);
-        let least = if crash_consistent { epoch - 1 } else { 0 };
-        assert!((least..=epoch).contains(&found), "{backend}: found={found} failed={epoch}");
+        assert!((epoch - 1..=epoch).contains(&found), "{backend}: found={found} failed={epoch}");
         commit(&mut *store, found + 1).unwrap();
         drop(store);
         assert_eq!(check_store(&*open_store(backend, mount.path()).unwrap()), found + 1, "{backend}");

@@ -18,13 +18,13 @@ use tempfile::TempDir;
 
 /// What keeps data in a directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Keeper {
+enum Keeper {
     Store(Backend),
     Log,
 }
 
 impl Keeper {
-    pub(crate) fn all() -> impl Iterator<Item = Keeper> {
+    fn all() -> impl Iterator<Item = Keeper> {
         let disk =
             [Backend::Fjall, Backend::RocksDb, Backend::Sled].into_iter().filter(|backend| backend.is_available());
         disk.map(Keeper::Store).chain([Keeper::Log])
@@ -77,23 +77,19 @@ impl Keeper {
     }
 }
 
-pub(crate) fn job() -> Name {
+fn job() -> Name {
     Name::job("disk").unwrap()
 }
 
-pub(crate) fn task() -> TaskId {
+fn task() -> TaskId {
     TaskId { subtopology: Name::new("subject").unwrap(), broker: "broker-a".into(), queue: 0 }
 }
 
-pub(crate) fn store_options(backend: Backend, root: &Path) -> StoreOptions {
+pub(crate) fn open_store(backend: Backend, root: &Path) -> Result<Box<dyn StateStore>> {
     let mut options = StoreOptions::new(backend, root);
     let bytes = MemoryBudget::BYTES_MIN;
     options.memory = MemoryBudget { write_buffer_bytes: bytes, cache_bytes: bytes };
-    options
-}
-
-pub(crate) fn open_store(backend: Backend, root: &Path) -> Result<Box<dyn StateStore>> {
-    store_options(backend, root).open(&job(), &task())
+    options.open(&job(), &task())
 }
 
 pub(crate) fn open_log(root: &Path) -> Result<EmbeddedLog> {

@@ -16,6 +16,7 @@ use super::journal::sync_directory;
 use super::options::EmbeddedOptions;
 use super::queues::Queue;
 use super::sealed;
+use super::version;
 use fjall::config::CompressionPolicy;
 use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch, PersistMode,
@@ -62,6 +63,11 @@ pub(super) struct Store {
 impl Store {
     /// fjall asserts what it reads from some files; where that fails, the files are damaged.
     pub(super) fn open(path: &Path, options: &EmbeddedOptions) -> Result<Store> {
+        let damaged =
+            version::damaged(&path.join(KEYSPACES_FOLDER)).map_err(|error| fault::opening(path, error.into()))?;
+        if let Some(keyspace) = damaged {
+            return Err(Error::data_loss(format!("log is damaged, bring it back from a backup: path={keyspace}")));
+        }
         let opening = AssertUnwindSafe(|| Store::open_database(path, options));
         match catch_unwind(opening) {
             Ok(opened) => opened.map_err(|error| fault::opening(path, error)),
