@@ -7,6 +7,10 @@
 //! between two records, which by itself looks like its end: so each log names the length and the last record of the one
 //! before it ([`LOG_CHAIN`]), and where that is not what is there recovery stops, too.
 //!
+//! # A full disk
+//! RocksDB tries a flush that found no space again and again. When both write buffers are full a commit waits until there
+//! is space, and then goes on; it gives no error, RocksDB's own `LOG` in the data folder says why.
+//!
 //! # Damage
 //! Every block is read with its checksum. An iterator that becomes invalid has either reached the end or failed; the
 //! two are told apart by its status at every step. A log that was cut after a clean close is found by the

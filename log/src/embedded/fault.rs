@@ -60,7 +60,12 @@ pub(super) fn writing(error: fjall::Error) -> Error {
 
 /// Of a sync, for each of the writes that waited for it: they may or may not survive.
 pub(super) fn syncing(error: &fjall::Error) -> Error {
-    Error::retry(format!("log cannot be synced: {error}"))
+    let advice = match error {
+        // fjall does not say why a write in the background has failed.
+        fjall::Error::Poisoned => ", check the disk, free space if it is full",
+        _ => operation(error).map_or("", |(_, advice)| advice),
+    };
+    Error::retry(format!("log cannot be synced{advice}: {error}"))
 }
 
 /// After a failed write or sync nothing can be known about the file any more (fsyncgate), so nothing more is written.

@@ -60,11 +60,10 @@ mod tests {
         assert_eq!(damaged(&keyspaces).unwrap(), None);
         let mut files = 0;
         for keyspace in fs::read_dir(&keyspaces).unwrap().map(|entry| entry.unwrap().path()) {
-            for file in fs::read_dir(&keyspace).unwrap().map(|entry| entry.unwrap().path()) {
-                let name = file.file_name().unwrap().to_str().unwrap();
-                if name != CURRENT_FILE && !(name.starts_with('v') && name[1..].parse::<u64>().is_ok()) {
-                    continue;
-                }
+            let current = fs::read(keyspace.join(CURRENT_FILE)).unwrap();
+            let version = format!("v{}", u64::from_le_bytes(*current.first_chunk().unwrap()));
+            for name in [CURRENT_FILE, &*version] {
+                let file = keyspace.join(name);
                 files += 1;
                 let whole = fs::read(&file).unwrap();
                 for at in 0..whole.len() {
