@@ -248,7 +248,7 @@ fn newer_bodies_identities_and_frames_say_so() {
     let text = "2;anything at all;";
     let property = format!("{text}{:08x}", checksum(text.as_bytes()));
     assert_eq!(Identity::from_property(property.as_bytes()).unwrap_err().kind(), ErrorKind::Invalid);
-    let frame = resealed([&FRAME_MAGIC[..], &[2, 0, 0, 0, 0, 0]].concat());
+    let frame = resealed([&FRAME_MAGIC[..], &[3, 0, 0, 0, 0, 0]].concat());
     assert_eq!(Frame::decode(&frame, 10).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
