@@ -310,7 +310,7 @@ impl Sim {
 
     /// A record reaches the input; its producer is no part of this.
     fn send(&mut self) {
-        let brokers: Vec<Arc<str>> = self.net.lock().brokers.keys().cloned().collect();
+        let brokers = self.broker_names();
         let Some(broker) = self.dice.pick(&brokers).cloned() else { return };
         let queue = u32::try_from(self.dice.below(self.setting.queues.into())).unwrap_or(0);
         let partition = Partition::new(INPUT, broker.clone(), queue);
@@ -329,6 +329,10 @@ impl Sim {
         }
     }
 
+    fn broker_names(&self) -> Vec<Arc<str>> {
+        self.net.lock().brokers.keys().cloned().collect()
+    }
+
     fn store(&self, partition: &Partition, body: Vec<u8>) {
         let mut world = self.net.lock();
         let (time, lag) = (world.time(), world.lag());
@@ -342,8 +346,7 @@ impl Sim {
 
     /// The last records of a phase of event time, for jobs that need them.
     fn end_phase(&mut self) {
-        let brokers: Vec<Arc<str>> = self.net.lock().brokers.keys().cloned().collect();
-        for broker in brokers {
+        for broker in self.broker_names() {
             for queue in 0..self.setting.queues {
                 if let Some(Ok(body)) = self.setting.jobs.mark(self.phase) {
                     self.store(&Partition::new(INPUT, broker.clone(), queue), body);

@@ -1,6 +1,6 @@
 //! S5: what happens between a decision and its output.
 
-use crate::faulty::ledger::{Ledger, Settled, append, entries, entry, exact, make_topic, quick, read_view};
+use crate::faulty::ledger::{Entry, Ledger, Settled, append, entries, entry, exact, make_topic, quick, read_view};
 use crate::faulty::{Call, Fault, On, pause};
 use crate::world::{World, options};
 use onceflow::codec::Json;
@@ -75,6 +75,20 @@ async fn the_same_end_twice_counts_once_downstream() {
     assert_eq!(bodies, [br#"["A",10]"#, br#"["A",15]"#]);
 }
 
+/// The output of the first eight entries is published; over the first END of the rest, which is decided, the process dies.
+async fn die_before_publishing(world: &World, ledger: &Ledger, all: &[Entry]) {
+    ledger.make_topics(&*world.plain).await;
+    ledger.produce(&*world.plain, &all[..8]).await;
+    world.run(ledger, quick(), &all[..8]).await;
+    ledger.produce(&*world.plain, &all[8..]).await;
+    let dies = world.faulty.on(On::of(Call::End, &ledger.output()), 1, Fault::Death { carried_out: false });
+    let mut runtime = world.start(ledger, quick()).await;
+    let settled = world.settle(ledger, &mut runtime, all).await;
+    assert!(matches!(settled, Settled::Died), "{settled:?}");
+    world.crash(runtime).await;
+    assert_eq!(world.faulty.fired(dies), 1);
+}
+
 /// Case 3. The END of the last epoch is lost and the process dies; the log is closed and opened again, and asks about the
 /// half for as long as nobody ends it.
 #[tokio::test]
@@ -87,17 +101,8 @@ async fn checks_after_a_restart_are_answered_from_durable_records_only() {
     };
     let mut world = World::with(checks.clone());
     let ledger = Ledger::new("checked");
-    ledger.make_topics(&*world.plain).await;
-    let (first, all) = (entries(0, 8), entries(0, 10));
-    ledger.produce(&*world.plain, &first).await;
-    world.run(&ledger, quick(), &first).await;
-    ledger.produce(&*world.plain, &all[8..]).await;
-    let dies = world.faulty.on(On::of(Call::End, &ledger.output()), 1, Fault::Death { carried_out: false });
-    let mut runtime = world.start(&ledger, quick()).await;
-    let settled = world.settle(&ledger, &mut runtime, &all).await;
-    assert!(matches!(settled, Settled::Died), "{settled:?}");
-    world.crash(runtime).await;
-    assert_eq!(world.faulty.fired(dies), 1);
+    let all = entries(0, 10);
+    die_before_publishing(&world, &ledger, &all).await;
     let decided = ledger.fold(&world.plain).await;
     assert_eq!(ledger.committed(&world.plain).await.get(), 10, "the decision is in the journal");
     ledger.check(&world.plain, &all).await.expect_err("its output is not visible");
@@ -138,17 +143,8 @@ async fn halves_that_were_given_up_during_an_outage_are_published_once() {
         ..options()
     });
     let ledger = Ledger::new("expired");
-    ledger.make_topics(&*world.plain).await;
-    let (first, all) = (entries(0, 8), entries(0, 11));
-    ledger.produce(&*world.plain, &first).await;
-    world.run(&ledger, quick(), &first).await;
-    ledger.produce(&*world.plain, &all[8..]).await;
-    let dies = world.faulty.on(On::of(Call::End, &ledger.output()), 1, Fault::Death { carried_out: false });
-    let mut runtime = world.start(&ledger, quick()).await;
-    let settled = world.settle(&ledger, &mut runtime, &all).await;
-    assert!(matches!(settled, Settled::Died), "{settled:?}");
-    world.crash(runtime).await;
-    assert_eq!(world.faulty.fired(dies), 1);
+    let all = entries(0, 11);
+    die_before_publishing(&world, &ledger, &all).await;
     // Whoever is there in the job's name knows nothing of it, until the log asks no more.
     let mut asked = 0;
     while let Ok(check) = tokio::time::timeout(Duration::from_millis(300), world.plain.next_check_back()).await {

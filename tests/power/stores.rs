@@ -1,12 +1,13 @@
 //! The disk state backends.
 
+#[path = "../../storage/tests/common/point.rs"]
+mod point;
+
 use crate::dice::Dice;
 use crate::subject::{Found, Life, Marks, Seen, Subject};
 use onceflow::storage::{Backend, Delta, KeyRange, MemoryBudget, Order, StateStore, StoreFactory, StoreOptions};
-use onceflow::types::{
-    CommitPoint, Epoch, Error, ErrorKind, Generation, Incarnation, Name, Nonce, Offset, Offsets, Result, TaskId,
-    Timestamp,
-};
+use onceflow::types::{Error, ErrorKind, Name, Result, TaskId};
+use point::point;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -31,25 +32,6 @@ fn job() -> Name {
 
 fn task() -> TaskId {
     TaskId { subtopology: Name::new("subject").unwrap(), broker: "broker-a".into(), queue: 0 }
-}
-
-fn point(epoch: u64) -> CommitPoint {
-    CommitPoint {
-        incarnation: Incarnation::new(1),
-        generation: Generation::new(0),
-        nonce: Nonce::new(1),
-        epoch: Epoch::new(epoch),
-        offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
-        clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
-        tails: Offsets::default(),
-        published_through: Epoch::ZERO,
-        commit_offset: Offset::new(epoch),
-        commit_checksum: 0,
-        unpublished: vec![],
-        journal_next: Offset::new(epoch + 1),
-    }
 }
 
 /// The changes of an epoch; epoch 0 is what is loaded before the first.

@@ -4,13 +4,13 @@
 //! from them is not kept out by this; access control is (docs/security.md).
 
 use crate::faulty::FaultyLog;
-use crate::faulty::ledger::{Ledger, Settled, Sum, append_batch, entries, memory, quick, read_raw};
+use crate::faulty::ledger::{Entry, Ledger, Settled, Sum, append_batch, entries, memory, quick, read_raw};
 use crate::log_with;
 use onceflow::log::{Log, MessageBatch, ReadLimit};
 use onceflow::topology::Delivery;
 use onceflow::txn::{Frame, Identity, SEQUENCE_MAX};
 use onceflow::types::{Epoch, ErrorKind, Generation, Incarnation, Name, Offset, Sequence, Timestamp};
-use onceflow::{TopicReader, identity_of};
+use onceflow::{Runtime, TopicReader, identity_of};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,16 +63,22 @@ fn messages(identity: &Identity, body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     vec![(property(&text), body.to_vec()), (property(&damaged), body.to_vec()), (vec![], frame)]
 }
 
+/// A job that has worked on six of its twelve entries.
+async fn halfway(log: &Arc<dyn Log>, ledger: &Ledger) -> (Runtime, Arc<FaultyLog>, Vec<Entry>) {
+    ledger.make_topics(&**log).await;
+    let all = entries(0, 12);
+    let (faulty, stores) = (FaultyLog::new(log.clone()), memory());
+    ledger.produce(&**log, &all[..6]).await;
+    let mut runtime = ledger.start(&faulty, &stores, quick()).await;
+    assert!(matches!(ledger.settle(&mut runtime, &faulty, log, &all[..6]).await, Settled::Done));
+    (runtime, faulty, all)
+}
+
 #[tokio::test]
 async fn a_stranger_on_an_output_topic_silences_nobody() {
     let (log, _directory) = log_with(&[]).await;
     let ledger = Ledger::new("watched");
-    ledger.make_topics(&*log).await;
-    let all = entries(0, 12);
-    let (faulty, stores) = (FaultyLog::new(log.clone()), memory());
-    ledger.produce(&*log, &all[..6]).await;
-    let mut runtime = ledger.start(&faulty, &stores, quick()).await;
-    assert!(matches!(ledger.settle(&mut runtime, &faulty, &log, &all[..6]).await, Settled::Done));
+    let (mut runtime, _, all) = halfway(&log, &ledger).await;
 
     let (real, properties, body) = first(&log, &ledger.output()).await;
     for identity in forged(&real) {
@@ -100,12 +106,7 @@ async fn a_stranger_on_an_output_topic_silences_nobody() {
 async fn a_stranger_on_a_repartition_topic_silences_and_stops_nobody() {
     let (log, _directory) = log_with(&[]).await;
     let ledger = Ledger { repartition: true, delivery: Delivery::Transactional, ..Ledger::new("inner") };
-    ledger.make_topics(&*log).await;
-    let all = entries(0, 12);
-    let (faulty, stores) = (FaultyLog::new(log.clone()), memory());
-    ledger.produce(&*log, &all[..6]).await;
-    let mut runtime = ledger.start(&faulty, &stores, quick()).await;
-    assert!(matches!(ledger.settle(&mut runtime, &faulty, &log, &all[..6]).await, Settled::Done));
+    let (mut runtime, faulty, all) = halfway(&log, &ledger).await;
 
     let plans = ledger.topology().subtopologies;
     let internal = plans.iter().flat_map(|plan| plan.sources.clone()).find(|source| source.internal).unwrap().topic;
@@ -133,12 +134,7 @@ async fn a_stranger_on_a_repartition_topic_silences_and_stops_nobody() {
 async fn somebody_who_reads_and_writes_a_topic_can_displace_a_record_but_not_unseen() {
     let (log, _directory) = log_with(&[]).await;
     let ledger = Ledger::new("limit");
-    ledger.make_topics(&*log).await;
-    let all = entries(0, 12);
-    let (faulty, stores) = (FaultyLog::new(log.clone()), memory());
-    ledger.produce(&*log, &all[..6]).await;
-    let mut runtime = ledger.start(&faulty, &stores, quick()).await;
-    assert!(matches!(ledger.settle(&mut runtime, &faulty, &log, &all[..6]).await, Settled::Done));
+    let (mut runtime, _, all) = halfway(&log, &ledger).await;
     let (first, ..) = first(&log, &ledger.output()).await;
     let place = |ahead: u64| Sequence::new(first.sequence.get() + ahead);
     let seventh = Identity { sequence: place(6), ..first.clone() };

@@ -1,13 +1,14 @@
 //! S6: the directories of state and of the embedded log, as somebody else may leave them. Each time a typed error that says
 //! what to do, and what is not ours stays as it is.
 
+#[allow(unreachable_pub, reason = "a test helper of another crate")]
+#[path = "../../storage/tests/common/point.rs"]
+mod point;
+
 use onceflow::log::embedded::{EmbeddedLog, EmbeddedOptions};
 use onceflow::storage::{Backend, Delta, MemoryBudget, StateStore, StoreFactory, StoreOptions, task_directory};
-use onceflow::types::{
-    CommitPoint, Epoch, Error, ErrorKind, Generation, Incarnation, Name, Nonce, Offset, Offsets, Result, TaskId,
-    Timestamp,
-};
-use std::collections::BTreeMap;
+use onceflow::types::{Error, ErrorKind, Name, Result, TaskId};
+pub(crate) use point::point;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -99,25 +100,6 @@ pub(crate) fn open_log(root: &Path) -> Result<EmbeddedLog> {
 
 pub(crate) fn epoch_of(store: &dyn StateStore) -> u64 {
     store.commit_point().unwrap().map_or(0, |point| point.epoch.get())
-}
-
-pub(crate) fn point(epoch: u64) -> CommitPoint {
-    CommitPoint {
-        incarnation: Incarnation::new(1),
-        generation: Generation::new(0),
-        nonce: Nonce::new(1),
-        epoch: Epoch::new(epoch),
-        offsets: Offsets::default(),
-        watermarks: BTreeMap::new(),
-        clock: Timestamp::from_millis(0),
-        channels: BTreeMap::new(),
-        tails: Offsets::default(),
-        published_through: Epoch::ZERO,
-        commit_offset: Offset::new(epoch),
-        commit_checksum: 0,
-        unpublished: vec![],
-        journal_next: Offset::new(epoch + 1),
-    }
 }
 
 fn set_mode(path: &Path, mode: u32) {
