@@ -179,16 +179,7 @@ impl<'c> Context<'c> {
     /// The same context, for the records of `batch`.
     pub(crate) fn with_batch<'a>(&'a mut self, source: usize, batch: &'a SourceBatch<'a>) -> Context<'a> {
         let source = u32::try_from(source).unwrap_or(u32::MAX);
-        Context {
-            state: self.state,
-            output: self.output,
-            counters: self.counters,
-            now: self.now,
-            task_index: self.task_index,
-            limits: self.limits,
-            input: source,
-            batch: Some((source, batch)),
-        }
+        Context { batch: Some((source, batch)), ..self.of_input(source) }
     }
 
     /// The processing time of the epoch.

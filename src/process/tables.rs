@@ -46,6 +46,17 @@ impl<K: Key, V: StateValue> Table for ListTable<K, V> {
     }
 }
 
+fn opened<K: Key, V: StateValue>(
+    name: &Name,
+    part: &str,
+    cache_entries: usize,
+    state: &mut TaskState,
+) -> Result<ValueTable<K, V>> {
+    let mut table = ValueTable::with_cache(name.clone(), cache_entries);
+    table.open_part(part, state)?;
+    Ok(table)
+}
+
 /// All tables of one processor.
 #[derive(Default)]
 pub(crate) struct Tables(Vec<Box<dyn Table>>);
@@ -58,8 +69,7 @@ impl Tables {
         cache_entries: usize,
         state: &mut TaskState,
     ) -> Result<usize> {
-        let mut table = ValueTable::<K, V>::with_cache(name.clone(), cache_entries);
-        table.open_part(part, state)?;
+        let table: ValueTable<K, V> = opened(name, part, cache_entries, state)?;
         Ok(self.add(Box::new(table)))
     }
 
@@ -70,10 +80,8 @@ impl Tables {
         cache_entries: usize,
         state: &mut TaskState,
     ) -> Result<usize> {
-        let mut bounds = ValueTable::with_cache(name.clone(), cache_entries);
-        bounds.open_part(part, state)?;
-        let mut items = ValueTable::with_cache(name.clone(), cache_entries);
-        items.open_part(&format!("{part}-items"), state)?;
+        let bounds = opened(name, part, cache_entries, state)?;
+        let items = opened(name, &format!("{part}-items"), cache_entries, state)?;
         Ok(self.add(Box::new(ListTable::<K, V> { bounds, items })))
     }
 

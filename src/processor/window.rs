@@ -81,6 +81,14 @@ impl<K: Key, T: Data, G: Accumulator<T>> Work<'_, K, T, G> {
         self.timers.set(TimerKind::Event, Timestamp::from_millis(time), what, self.state)
     }
 
+    /// Moves a timer to an earlier time, or sets it when there was none.
+    pub(crate) fn move_timer(&mut self, before: Option<i64>, time: i64, what: &[u8]) -> Result<()> {
+        if let Some(before) = before {
+            self.remove_timer(before, what)?;
+        }
+        self.set_timer(time, what)
+    }
+
     pub(crate) fn remove_timer(&mut self, time: i64, what: &[u8]) -> Result<()> {
         self.timers.remove(TimerKind::Event, Timestamp::from_millis(time), what, self.state)
     }

@@ -168,10 +168,7 @@ impl Opener<'_> {
                 }
                 Action::Owned { generation, incarnation, plans, wait } => {
                     let link = self.link.ok_or_else(|| Error::bug("an owner without an acknowledged claim"))?;
-                    // Output that may be unpublished hangs from the generation that decided it: the point keeps telling
-                    // whose that was, or its next owner would wait for a lease that nobody has.
-                    let point = self.coordinator.point_between_epochs();
-                    if let Some(point) = point.filter(|point| point.unpublished.is_empty()) {
+                    if let Some(point) = self.coordinator.point_between_epochs() {
                         self.store.commit(&Delta::default(), &point)?;
                     }
                     return Ok(Opened {

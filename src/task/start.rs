@@ -40,14 +40,13 @@ pub(super) async fn start(
 ) -> Result<(Task, Vec<SourceStart>)> {
     let TaskSeat { id, plan, .. } = seat;
     let point = opened.coordinator.fold().point();
-    let (mut offsets, channels, tails, published) = match point {
+    let (mut offsets, channels, tails, published, watermarks) = match point {
         Some(point) if planted::is(Bug::SequencesStartAgain) => {
-            (point.offsets, std::collections::BTreeMap::new(), point.tails, point.published_through)
+            (point.offsets, BTreeMap::new(), point.tails, point.published_through, point.watermarks)
         }
-        Some(point) => (point.offsets, point.channels, point.tails, point.published_through),
-        None => (Offsets::default(), std::collections::BTreeMap::new(), Offsets::default(), Epoch::ZERO),
+        Some(point) => (point.offsets, point.channels, point.tails, point.published_through, point.watermarks),
+        None => (Offsets::default(), BTreeMap::new(), Offsets::default(), Epoch::ZERO, BTreeMap::new()),
     };
-    let watermarks = opened.coordinator.fold().point().map(|point| point.watermarks).unwrap_or_default();
     let committed = offsets.clone();
     let sources: Vec<Partition> = plan.sources.iter().map(|source| id.partition(source.topic.clone())).collect();
     let mut state = TaskState::open(Overlay::new(opened.store))?;

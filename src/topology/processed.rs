@@ -71,12 +71,7 @@ impl<K: Key, O: Data> Processed<K, O> {
 
     /// What to do with records that the processor cannot work on, its own repartition included.
     pub fn on_error(self, policy: ErrorPolicy) -> Self {
-        if let Some(write) = self.write
-            && let Some(node) = self.stream.stream.graph().borrow_mut().node_mut(write)
-        {
-            node.policy = Some(policy.clone());
-        }
-        self.stream.stream.set_policy(policy);
+        self.stream.stream.set_policy_with(self.write, policy);
         self
     }
 

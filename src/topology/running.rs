@@ -69,12 +69,7 @@ impl<K: Key, O: Data> Running<K, O> {
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn on_error(self, policy: ErrorPolicy) -> Self {
-        if let Some(write) = self.write
-            && let Some(node) = self.stream.stream.graph().borrow_mut().node_mut(write)
-        {
-            node.policy = Some(policy.clone());
-        }
-        self.stream.stream.set_policy(policy);
+        self.stream.stream.set_policy_with(self.write, policy);
         self
     }
 

@@ -62,6 +62,16 @@ impl<T: Data> Stream<T> {
         self.change(|node| node.policy = Some(policy));
     }
 
+    /// The same also for the writing half of a repartition that the operator brought with it.
+    pub(super) fn set_policy_with(&self, write: Option<NodeId>, policy: ErrorPolicy) {
+        if let Some(write) = write
+            && let Some(node) = self.graph().borrow_mut().node_mut(write)
+        {
+            node.policy = Some(policy.clone());
+        }
+        self.set_policy(policy);
+    }
+
     pub(super) fn mapped<U: Data>(
         &self,
         word: &'static str,

@@ -164,11 +164,12 @@ impl Coordinator {
 
     /// What the store of a task stands for between two epochs, or after the Release: every record that was folded. An epoch of
     /// a generation that was released cannot come any more, so a point need not tell of the Release. `None` before the
-    /// first epoch and in any other moment.
+    /// first epoch and in any other moment; and while output may be unpublished: it hangs from the generation that decided
+    /// it, and the point keeps telling whose that was, or its next owner would wait for a lease that nobody has.
     pub fn point_between_epochs(&self) -> Option<CommitPoint> {
         let handed_over = matches!(self.phase, Phase::Over) && self.fold.released();
         let between = matches!(self.phase, Phase::Idle) && self.generation.is_some();
-        let point = self.fold.point().filter(|_| between || handed_over)?;
+        let point = self.fold.point().filter(|point| (between || handed_over) && point.unpublished.is_empty())?;
         Some(CommitPoint { journal_next: self.fold.next(), ..point })
     }
 

@@ -29,11 +29,11 @@ impl<K: Key, S: StateValue> LookBack<K, S> {
         let table = ValueTable::with_cache(options.table.clone(), options.cache_entries);
         LookBack { size, table, what: vec![] }
     }
+}
 
-    /// The watermark at which nobody that is on time can see a record of `time` any more.
-    fn out_of_sight(&self, time: i64, lateness: i64) -> i64 {
-        time.saturating_add(self.size).saturating_add(lateness)
-    }
+/// The watermark at which nobody that is on time can see a record of `time` any more.
+fn out_of_sight(time: i64, size: i64, lateness: i64) -> i64 {
+    time.saturating_add(size).saturating_add(lateness)
 }
 
 impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for LookBack<K, G::State> {
@@ -49,7 +49,7 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for LookBack<K, G::State
             return Ok(());
         }
         let one = work.accumulator.first(value)?;
-        let gone_at = self.out_of_sight(at, lateness);
+        let gone_at = out_of_sight(at, self.size, lateness);
         let mut entry = self.table.entry(&key, work.state)?;
         let records = entry.get().map_or(&[][..], |seen| &seen.records);
         let place = records.partition_point(|(other, _)| *other <= at);
@@ -63,8 +63,7 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for LookBack<K, G::State
         }
         let seen = entry.get_or_insert_with(|| Seen { armed: i64::MAX, records: vec![] });
         seen.records.insert(place, (at, one));
-        let sight = |time: i64| time.saturating_add(self.size).saturating_add(lateness);
-        let gone = seen.records.partition_point(|(other, _)| sight(*other) <= now);
+        let gone = seen.records.partition_point(|(other, _)| out_of_sight(*other, self.size, lateness) <= now);
         seen.records.drain(..gone);
         let before = seen.armed;
         seen.armed = before.min(gone_at);
@@ -75,10 +74,7 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for LookBack<K, G::State
         if armed < before {
             self.what.clear();
             encode_key(&key, &mut self.what)?;
-            if before < i64::MAX {
-                work.remove_timer(before, &self.what)?;
-            }
-            work.set_timer(armed, &self.what)?;
+            work.move_timer((before < i64::MAX).then_some(before), armed, &self.what)?;
         }
         Ok(())
     }
@@ -87,12 +83,11 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for LookBack<K, G::State
         let key: K = decode_key(&due.what)?;
         let (now, lateness) = (due.time.as_millis(), work.rule.lateness);
         let mut entry = self.table.entry(&key, work.state)?;
-        let sight = |time: i64| time.saturating_add(self.size).saturating_add(lateness);
         let Some(seen) = entry.get_mut().filter(|seen| seen.armed == now) else { return Err(super::gone()) };
-        let gone = seen.records.partition_point(|(time, _)| sight(*time) <= now);
+        let gone = seen.records.partition_point(|(time, _)| out_of_sight(*time, self.size, lateness) <= now);
         seen.records.drain(..gone);
         // Not before the last one goes: records that are passed on the way go with the next record of the key.
-        match seen.records.last().map(|(time, _)| sight(*time)) {
+        match seen.records.last().map(|(time, _)| out_of_sight(*time, self.size, lateness)) {
             Some(next) => {
                 seen.armed = next;
                 work.set_timer(next, &due.what)

@@ -133,10 +133,7 @@ impl<K: Key, S: crate::codec::StateValue + Data> Panes<K, S> {
         }
         if before.is_none_or(|before| next < before) {
             write_place(place, &mut self.what)?;
-            if let Some(before) = before {
-                work.remove_timer(before, &self.what)?;
-            }
-            work.set_timer(next, &self.what)?;
+            work.move_timer(before, next, &self.what)?;
         }
         Ok(())
     }

@@ -89,10 +89,7 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for Sessions<K, G::State
         open.armed = first.map_or(before, |first| first.min(before));
         let armed = open.armed;
         if armed < before {
-            if before < i64::MAX {
-                work.remove_timer(before, &self.what)?;
-            }
-            work.set_timer(armed, &self.what)?;
+            work.move_timer((before < i64::MAX).then_some(before), armed, &self.what)?;
         }
         Ok(())
     }
