@@ -14,6 +14,7 @@ use onceflow::Config;
 use onceflow::storage::StoreFactory;
 use onceflow::topology::Delivery;
 use onceflow::types::{Partition, Result};
+use onceflow_storage::contract::copy_directory;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,22 +247,4 @@ impl Run {
 /// The directory of one life of the process.
 fn place(root: &Path, life: u64) -> PathBuf {
     root.join(life.to_string())
-}
-
-/// Copies files as they are; what is all zeros becomes a hole.
-fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_directory(&entry.path(), &target)?;
-        } else {
-            let bytes = std::fs::read(entry.path())?;
-            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            std::fs::write(&target, bytes.get(..used).unwrap_or_default())?;
-            std::fs::OpenOptions::new().write(true).open(&target)?.set_len(bytes.len() as u64)?;
-        }
-    }
-    Ok(())
 }

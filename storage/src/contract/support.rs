@@ -155,7 +155,7 @@ impl Tree {
         Err(io::Error::other(format!("{} does not come to rest", root.display())))
     }
 
-    /// A file that vanishes meanwhile is left out.
+    /// A file or folder that vanishes meanwhile is left out.
     fn read_once(root: &Path) -> io::Result<Tree> {
         let mut tree = Tree(vec![]);
         tree.read_folder(root, Path::new(""))?;
@@ -167,16 +167,20 @@ impl Tree {
         for entry in fs::read_dir(root.join(below))? {
             let entry = entry?;
             let path = below.join(entry.file_name());
-            if entry.file_type()?.is_dir() {
-                self.read_folder(root, &path)?;
-                continue;
-            }
-            match read_file(&entry.path()) {
-                Ok((bytes, len)) => self.0.push(TreeFile { path, bytes, len }),
+            match self.read_entry(root, &entry, path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
+                read => read?,
             }
         }
+        Ok(())
+    }
+
+    fn read_entry(&mut self, root: &Path, entry: &fs::DirEntry, path: PathBuf) -> io::Result<()> {
+        if entry.file_type()?.is_dir() {
+            return self.read_folder(root, &path);
+        }
+        let (bytes, len) = read_file(&entry.path())?;
+        self.0.push(TreeFile { path, bytes, len });
         Ok(())
     }
 
