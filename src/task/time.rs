@@ -74,7 +74,9 @@ impl Task {
         let now = self.job.clock.now();
         let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index)
             .with_limits(Limits { output_records_max: 0, ..Limits::NONE });
-        self.intake.remind(&mut *self.stage, &mut cx)
+        self.intake.remind(&mut *self.stage, &mut cx)?;
+        // Its own sources say what was committed: where inputs meet, time is theirs together, not that of the first to speak.
+        self.stage.tick(&mut cx)
     }
 
     /// Lets processing time pass, and goes on with what an epoch had no room for.
