@@ -19,7 +19,7 @@ use std::hash::Hash;
 
 pub use json::Json;
 pub use plain::{Bytes, Utf8};
-pub(crate) use postcard::{Keyed, decode_key, decode_state, encode_key, encode_state};
+pub(crate) use postcard::{Keyed, decode_key, decode_state_value, encode_key, encode_state_value};
 pub use postcard::{POSTCARD_VERSION, Postcard};
 
 /// Turns the body of a message into a value.

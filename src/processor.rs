@@ -4,6 +4,8 @@
 //! calls, and hands on a batch from a buffer that it keeps. What comes out is what would come out if the records went
 //! through the program one by one.
 
+mod aged;
+mod branch;
 mod clock;
 mod dead_letter;
 mod event_time;
@@ -24,6 +26,8 @@ use crate::state::TaskState;
 use crate::time::{Progress, Watermark};
 use onceflow_types::Result;
 
+pub(crate) use aged::Aged;
+pub(crate) use branch::Branch;
 pub(crate) use clock::InputClock;
 pub use dead_letter::{
     DEAD_LETTER_BROKER, DEAD_LETTER_ERROR, DEAD_LETTER_OFFSET, DEAD_LETTER_QUEUE, DEAD_LETTER_STAGE, DEAD_LETTER_TOPIC,

@@ -3,8 +3,11 @@
 //! Every key in the store begins with its table's number, 2 bytes, big-endian; the rest is the table's own key. Table 0
 //! is the [catalog](catalog), which says what number each name has.
 
+mod aging;
 mod cache;
 mod catalog;
+mod form;
+mod migration;
 mod timers;
 mod value_table;
 
@@ -14,7 +17,11 @@ use onceflow_storage::{Cursor, KeyRange, Order, Overlay, ReadStore};
 use onceflow_types::{Name, Result, Timestamp};
 use std::fmt;
 
+pub(crate) use aging::Aging;
+pub use aging::TimeToLive;
 pub use cache::CACHE_ENTRIES_DEFAULT;
+pub(crate) use form::decode_stored;
+pub use migration::Migration;
 pub(crate) use timers::{Due, TimerKind, Timers, decode_time, encode_time};
 pub use value_table::{Entry, ValueTable};
 

@@ -130,11 +130,10 @@ impl TestDriver {
         make_topics(topology, queues, &log);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.map_err(|e| Error::invalid("no runtime for the test driver").with_source(e))?;
-        let config = Config { watermark_time: Duration::ZERO, publish_lease: PUBLISH_LEASE, ..config };
         let stores: Arc<dyn StoreFactory> = Arc::new(CutStores { inner: stores, cuts: cuts.clone() });
         let job = Arc::new(job(topology, log.clone(), stores, clock.clone(), config)?);
         let mut driver = TestDriver {
-            job: job.clone(),
+            job,
             log,
             clock,
             cuts,
@@ -143,12 +142,42 @@ impl TestDriver {
             counted: Counters::default(),
             runtime,
         };
-        let entropy = Numbers::default();
-        let patience = Patience::new(&job.config, &entropy);
-        let seats = driver.drive(prepare::prepare(topology, &*job.log, &job.barriers, &patience))?;
-        driver.tasks = seats.into_iter().map(|seat| Seated { seat, task: None }).collect();
-        driver.open()?;
+        driver.seat()?;
         Ok(driver)
+    }
+
+    /// Stops without a last commit, as a crash does, and starts another program of the same job on the same topics and state,
+    /// as an upgrade does. Of `config` what [`with_config`](Self::with_config) says counts.
+    ///
+    /// # Errors
+    /// `Invalid` when the topology is of another job, or the settings do not allow the change; what opening a task returns.
+    /// Nothing is open then: call it again, with what is allowed.
+    pub fn restart_with(&mut self, topology: &Topology, config: Config) -> Result<()> {
+        if topology.job != self.job.topology.job {
+            return Err(Error::invalid(format!("topology is of another job: job={}", topology.job)));
+        }
+        self.cuts.arm(None);
+        self.close();
+        self.tasks.clear();
+        make_topics(topology, &[], &self.log);
+        self.job = Arc::new(job(topology, self.log.clone(), self.job.stores.clone(), self.clock.clone(), config)?);
+        self.seat()
+    }
+
+    /// Finds the tasks of the topology, and opens them.
+    fn seat(&mut self) -> Result<()> {
+        let (job, entropy) = (self.job.clone(), Numbers::default());
+        let patience = Patience::new(&job.config, &entropy);
+        let seats = self.drive(prepare::prepare(&job.topology, &*job.log, &job.barriers, &patience))?;
+        self.tasks = seats.into_iter().map(|seat| Seated { seat, task: None }).collect();
+        self.open()
+    }
+
+    /// Drops every task.
+    fn close(&mut self) {
+        for task in self.tasks.iter_mut().filter_map(|seated| seated.task.take()) {
+            self.counted = sum(self.counted, task.counters());
+        }
     }
 
     /// Bounds the messages that a task reads at once. What comes out must not depend on it.
@@ -232,11 +261,7 @@ impl TestDriver {
     /// What opening a task returns.
     pub fn abort(&mut self) -> Result<()> {
         self.cuts.arm(None);
-        for seated in &mut self.tasks {
-            if let Some(task) = seated.task.take() {
-                self.counted = sum(self.counted, task.counters());
-            }
-        }
+        self.close();
         self.open()
     }
 
@@ -367,6 +392,7 @@ fn job(
     config: Config,
 ) -> Result<Job> {
     // The same owner in every life: nobody waits for one that is known to be dead.
+    let config = Config { watermark_time: Duration::ZERO, publish_lease: PUBLISH_LEASE, ..config };
     let owner = Owner { host: "test-driver".into(), directory: "test-driver".into() };
     let member = member_of(&owner)?;
     Ok(Job {

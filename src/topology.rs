@@ -30,6 +30,7 @@ mod assembly;
 mod builder;
 mod compile;
 mod describe;
+mod distinct;
 mod graph;
 mod keyed_stream;
 mod placement;
@@ -38,8 +39,10 @@ mod processed;
 mod running;
 mod running_aggregates;
 mod sink_builder;
+mod split;
 mod stateful;
 mod stream;
+mod top_n;
 mod windowed;
 
 pub use builder::{Source, StreamBuilder};
@@ -49,7 +52,9 @@ pub use plan::{Delivery, SinkPlan, SourcePlan, StartPolicy, Subtopology, Topolog
 pub use processed::Processed;
 pub use running::{Repartitioned, Running};
 pub use sink_builder::SinkBuilder;
+pub use split::Split;
 pub use stream::{Fallible, Stream};
+pub use top_n::{Change, TOP_N_MAX, TopN};
 pub use windowed::{WindowResults, WindowedBy};
 
 /// The number of queues of a repartition topic, unless it is told otherwise.

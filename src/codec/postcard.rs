@@ -102,23 +102,14 @@ pub(crate) fn decode_key<K: Key>(bytes: &[u8]) -> Result<K> {
     from_all(bytes).map_err(|e| Error::corrupt("key in the state is damaged or of another type").with_source(e))
 }
 
-/// Appends the stored form of a value.
-pub(crate) fn encode_state<V: StateValue>(value: &V, to: &mut Vec<u8>) -> Result<()> {
-    to.push(POSTCARD_VERSION);
+/// Appends a value of state, without what lies before it (`state/form.rs`).
+pub(crate) fn encode_state_value<V: StateValue>(value: &V, to: &mut Vec<u8>) -> Result<()> {
     append(value, to).map_err(|e| Error::invalid("state value has no postcard form").with_source(e))
 }
 
-/// Reads the stored form of a value.
-pub(crate) fn decode_state<V: StateValue>(bytes: &[u8]) -> Result<V> {
-    match bytes.split_first() {
-        Some((&POSTCARD_VERSION, rest)) => {
-            from_all(rest).map_err(|e| Error::corrupt("state value is damaged or of another type").with_source(e))
-        }
-        Some((&version, _)) if version > POSTCARD_VERSION => Err(Error::invalid(format!(
-            "state value of a newer format, upgrade onceflow: version={version} known={POSTCARD_VERSION}"
-        ))),
-        _ => Err(Error::corrupt(format!("state value without a known version: bytes={}", bytes.len()))),
-    }
+/// Reads a value of state, without what lies before it.
+pub(crate) fn decode_state_value<V: StateValue>(bytes: &[u8]) -> Result<V> {
+    from_all(bytes).map_err(|e| Error::corrupt("state value is damaged or of another type").with_source(e))
 }
 
 fn append<T: Serialize>(value: &T, to: &mut Vec<u8>) -> ::postcard::Result<()> {

@@ -1,10 +1,10 @@
 //! The tables and side outputs of a processor, whatever they hold.
 
-use crate::codec::{Data, Key, StateValue, decode_key, decode_state, encode_key};
+use crate::codec::{Data, Key, StateValue, decode_key, encode_key};
 use crate::processor::Push;
 use crate::record::Record;
 use crate::stage::Context;
-use crate::state::{Entry, TaskState, ValueTable};
+use crate::state::{Entry, TaskState, ValueTable, decode_stored};
 use crate::time::Progress;
 use onceflow_storage::{KeyRange, Order, ReadStore};
 use onceflow_types::{Error, Name, Result};
@@ -229,7 +229,7 @@ impl<K: Key, M: Key, V: StateValue + Data> MapEntry<'_, K, M, V> {
         let mut all = vec![];
         while let Some((key, value)) = cursor.next()? {
             let (_, of): (K, M) = decode_key(key.get(start..).unwrap_or_default())?;
-            all.push((of, decode_state(value)?));
+            all.push((of, decode_stored(value)?));
         }
         Ok(all)
     }

@@ -1,14 +1,16 @@
 //! A running value per key.
 
+use super::aged::Aged;
 use super::{Guard, Push};
 use crate::codec::{Data, Key, StateValue};
 use crate::record::Record;
 use crate::stage::Context;
-use crate::state::{Entry, TaskState, ValueTable};
+use crate::state::{CACHE_ENTRIES_DEFAULT, Entry, Migration, TaskState, TimeToLive, ValueTable};
 use crate::time::Progress;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use onceflow_types::{Error, Name, Result, Timestamp};
+use std::any::Any;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -29,11 +31,32 @@ pub(crate) struct PerKeyOptions {
     pub(crate) table: Name,
     pub(crate) emit: Emit,
     pub(crate) cache_entries: usize,
+    pub(crate) time_to_live: Option<TimeToLive>,
+    /// A [`Migration`] of the operator's type of state.
+    pub(crate) migration: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl PerKeyOptions {
+    pub(crate) fn new(table: Name) -> Self {
+        let (emit, cache_entries) = (Emit::default(), CACHE_ENTRIES_DEFAULT);
+        PerKeyOptions { table, emit, cache_entries, time_to_live: None, migration: None }
+    }
+
+    fn table<K: Key, A: StateValue>(&self) -> Result<ValueTable<K, A>> {
+        let migration = self.migration.as_ref().map(|migration| {
+            migration.downcast_ref::<Migration<A>>().cloned().ok_or_else(|| {
+                let (name, state) = (&self.table, std::any::type_name::<A>());
+                Error::invalid(format!("migration is to another type than the state's: operator={name} state={state}"))
+            })
+        });
+        Ok(ValueTable::with_cache(self.table.clone(), self.cache_entries).with_migration(migration.transpose()?))
+    }
 }
 
 /// Changes one value of state per record, by a function that changes nothing when it fails.
 pub(crate) struct PerKey<K, A, O, F> {
     table: ValueTable<K, A>,
+    aged: Option<Aged>,
     step: Arc<F>,
     guard: Guard,
     pending: Option<Pending<K, O>>,
@@ -44,16 +67,23 @@ pub(crate) struct PerKey<K, A, O, F> {
 }
 
 impl<K: Key, A: StateValue, O: Data, F> PerKey<K, A, O, F> {
-    pub(crate) fn new(options: &PerKeyOptions, step: Arc<F>, guard: Guard, next: Box<dyn Push<(K, O)>>) -> Self {
-        PerKey {
-            table: ValueTable::with_cache(options.table.clone(), options.cache_entries),
+    pub(crate) fn new(
+        options: &PerKeyOptions,
+        step: Arc<F>,
+        aged: Option<Aged>,
+        guard: Guard,
+        next: Box<dyn Push<(K, O)>>,
+    ) -> Result<Self> {
+        Ok(PerKey {
+            table: options.table()?,
+            aged,
             step,
             guard,
             pending: (options.emit == Emit::PerEpoch).then(Pending::new),
             held: Vec::new(),
             out: Vec::new(),
             next,
-        }
+        })
     }
 }
 
@@ -63,20 +93,35 @@ where
     T: Data,
     A: StateValue,
     O: Data,
-    F: Fn(&mut Entry<'_, K, A>, &T) -> Result<O> + Send + Sync,
+    F: Fn(&mut Entry<'_, K, A>, &T) -> Result<Option<O>> + Send + Sync,
 {
     fn open(&mut self, state: &mut TaskState) -> Result<()> {
         self.table.open(state)?;
+        if let Some(aged) = &mut self.aged {
+            aged.open(state)?;
+        }
         self.next.open(state)
     }
 
     fn push(&mut self, records: &mut Vec<Record<(K, T)>>, cx: &mut Context<'_>) -> Result<()> {
-        for Record { value: (key, value), timestamp, watermark, origin } in records.drain(..) {
+        for record in records.drain(..) {
             let (table, step) = (&mut self.table, &*self.step);
-            let result = self.guard.attempt(cx, |cx| step(&mut table.entry(&key, cx.state)?, &value));
+            if let Some(aged) = &mut self.aged {
+                aged.hear_record(&record, table, cx)?;
+            }
+            let Record { value: (key, value), timestamp, watermark, origin } = record;
+            let result = match &mut self.aged {
+                None => self.guard.attempt(cx, |cx| step(&mut table.entry(&key, cx.state)?, &value)),
+                Some(aged) => self
+                    .guard
+                    .attempt(cx, |cx| aged.step(&key, timestamp, table, cx.state, |entry| step(entry, &value))),
+            };
             match (result, &mut self.pending) {
-                (Ok(output), None) => self.out.push(Record { value: (key, output), timestamp, watermark, origin }),
-                (Ok(output), Some(pending)) => pending.set(key, output, timestamp),
+                (Ok(None), _) => {}
+                (Ok(Some(output)), None) => {
+                    self.out.push(Record { value: (key, output), timestamp, watermark, origin });
+                }
+                (Ok(Some(output)), Some(pending)) => pending.set(key, output, timestamp),
                 (Err(error), _) => self.guard.reject(error, origin, timestamp, cx)?,
             }
         }
@@ -84,6 +129,9 @@ where
     }
 
     fn advance(&mut self, progress: Progress, cx: &mut Context<'_>) -> Result<()> {
+        if let Some(aged) = &mut self.aged {
+            aged.advance(progress, &mut self.table, cx)?;
+        }
         if self.pending.as_ref().is_none_or(Pending::is_empty) {
             return self.next.advance(progress, cx);
         }
@@ -99,6 +147,9 @@ where
             self.held.drain(..).try_for_each(|progress| self.next.advance(progress, cx))?;
         }
         self.table.seal(cx.state)?;
+        if let Some(aged) = &mut self.aged {
+            aged.seal(cx.state)?;
+        }
         self.next.seal(cx)
     }
 }

@@ -2,7 +2,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use onceflow_types::{Error, Result};
+use onceflow_types::{Error, Result, Timestamp};
 use std::hash::{BuildHasher, Hash};
 
 /// How many entries an operator keeps decoded, unless it is told otherwise. Memory is this times the size of an entry, for
@@ -28,6 +28,8 @@ pub(super) struct Slot<K, V> {
     pub(super) key: K,
     /// `None`: known to be absent, or removed.
     pub(super) value: Option<V>,
+    /// When it was last used, where that is asked for.
+    pub(super) time: Timestamp,
     hash: u64,
     pub(super) dirty: bool,
     used: bool,
@@ -68,9 +70,10 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         hash: u64,
         key: K,
         value: Option<V>,
+        time: Timestamp,
         write: impl FnOnce(&Slot<K, V>) -> Result<()>,
     ) -> Result<u32> {
-        let slot = Slot { key, value, hash, dirty: false, used: true };
+        let slot = Slot { key, value, time, hash, dirty: false, used: true };
         let at = if self.slots.len() < self.entries_max {
             self.slots.push(slot);
             self.slots.len() - 1

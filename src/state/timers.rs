@@ -84,10 +84,15 @@ impl Timers {
         self.head(kind as u8)?;
         self.key.extend_from_slice(&encode_time(time));
         self.key.extend_from_slice(what);
-        if self.key.len() > KEY_BYTES_MAX {
-            return Err(Error::record(format!("key is too long: bytes={} max={KEY_BYTES_MAX}", self.key.len())));
-        }
-        Ok(())
+        check_key_bytes(self.key.len())
+    }
+
+    /// Whether a timer for `what` can be set.
+    ///
+    /// # Errors
+    /// `Record` when it is longer than the store allows.
+    pub(crate) fn check(what: &[u8]) -> Result<()> {
+        check_key_bytes(HEAD_BYTES + what.len())
     }
 
     fn set_next(&mut self, kind: TimerKind, time: Timestamp) {
@@ -195,6 +200,13 @@ impl Timers {
         }
         Ok(())
     }
+}
+
+fn check_key_bytes(bytes: usize) -> Result<()> {
+    if bytes > KEY_BYTES_MAX {
+        return Err(Error::record(format!("key is too long: bytes={bytes} max={KEY_BYTES_MAX}")));
+    }
+    Ok(())
 }
 
 /// The bytes of a time, which are in the order of the times.

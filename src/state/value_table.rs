@@ -1,10 +1,11 @@
 //! One value per key.
 
 use super::cache::{CACHE_ENTRIES_DEFAULT, Cache, Slot};
-use super::{TableId, TaskState};
-use crate::codec::{Key, StateValue, decode_state, encode_key, encode_state};
+use super::form::{self, NO_TIME};
+use super::{Migration, TableId, TaskState};
+use crate::codec::{Key, StateValue, encode_key};
 use onceflow_storage::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use onceflow_types::{Error, Name, Result};
+use onceflow_types::{Error, Name, Result, Timestamp};
 use std::fmt;
 
 /// A table of one value per key, with the entries in use kept decoded: a hot key costs no decoding or encoding per
@@ -15,7 +16,7 @@ use std::fmt;
 /// | bytes | stored |
 /// | --- | --- |
 /// | key | table number (`u16`, big-endian), then the key by Postcard |
-/// | value | version `01`, then the value by Postcard |
+/// | value | `01`, then the value by Postcard; or `02` and a longer head, where it has a version or a time |
 ///
 /// ```
 /// use onceflow::state::{TaskState, ValueTable};
@@ -36,6 +37,7 @@ pub struct ValueTable<K, V> {
     name: Name,
     id: Option<TableId>,
     cache: Cache<K, V>,
+    migration: Option<Migration<V>>,
     key_bytes: Vec<u8>,
     value_bytes: Vec<u8>,
 }
@@ -45,6 +47,8 @@ pub struct Entry<'t, K, V> {
     slot: &'t mut Slot<K, V>,
     at: u32,
     changed: &'t mut Vec<u32>,
+    /// Whether the value was changed through this place.
+    wrote: bool,
 }
 
 impl<K: Key, V: StateValue> ValueTable<K, V> {
@@ -55,7 +59,20 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
 
     /// A table with room for `entries_max` decoded entries, at least one.
     pub fn with_cache(name: Name, entries_max: usize) -> Self {
-        ValueTable { name, id: None, cache: Cache::new(entries_max), key_bytes: vec![], value_bytes: vec![] }
+        ValueTable {
+            name,
+            id: None,
+            cache: Cache::new(entries_max),
+            migration: None,
+            key_bytes: vec![],
+            value_bytes: vec![],
+        }
+    }
+
+    /// The same table, for values that may have been written by earlier programs.
+    #[must_use]
+    pub fn with_migration(self, migration: impl Into<Option<Migration<V>>>) -> Self {
+        ValueTable { migration: migration.into(), ..self }
     }
 
     /// Binds the table to a task's state.
@@ -91,16 +108,19 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
             None => self.load(hash, key, state)?,
         };
         let (slot, changed) = self.cache.slot(at)?;
-        Ok(Entry { slot, at, changed })
+        Ok(Entry { slot, at, changed, wrote: false })
     }
 
     fn load(&mut self, hash: u64, key: &K, state: &mut TaskState) -> Result<u32> {
         let id = bound(self.id, &self.name)?;
         encode_table_key(id, key, &mut self.key_bytes)?;
         let stored = state.get(&self.key_bytes, &mut self.value_bytes)?.then_some(&self.value_bytes);
-        let value = stored.map(|bytes| decode_state(bytes).map_err(|e| e.context(&self.name))).transpose()?;
-        let (name, key_bytes, value_bytes) = (&self.name, &mut self.key_bytes, &mut self.value_bytes);
-        self.cache.insert(hash, key.clone(), value, |slot| write(name, id, slot, key_bytes, value_bytes, state))
+        let decoded =
+            stored.map(|bytes| form::decode(bytes, self.migration.as_ref()).map_err(|e| e.context(&self.name)));
+        let (value, time) = decoded.transpose()?.map_or((None, NO_TIME), |(value, time)| (Some(value), time));
+        let place = Place { name: &self.name, id, version: self.migration.as_ref().map_or(0, Migration::version) };
+        let (key_bytes, value_bytes) = (&mut self.key_bytes, &mut self.value_bytes);
+        self.cache.insert(hash, key.clone(), value, time, |slot| write(&place, slot, key_bytes, value_bytes, state))
     }
 
     /// Writes every change of the open epoch into the overlay. The entries stay in the cache.
@@ -109,8 +129,9 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     /// `Invalid` when a value cannot be encoded or is longer than the store allows, `Bug` before [`open`](Self::open).
     pub fn seal(&mut self, state: &mut TaskState) -> Result<()> {
         let id = bound(self.id, &self.name)?;
-        let (name, key_bytes, value_bytes) = (&self.name, &mut self.key_bytes, &mut self.value_bytes);
-        self.cache.write_back(|slot| write(name, id, slot, key_bytes, value_bytes, state))
+        let place = Place { name: &self.name, id, version: self.migration.as_ref().map_or(0, Migration::version) };
+        let (key_bytes, value_bytes) = (&mut self.key_bytes, &mut self.value_bytes);
+        self.cache.write_back(|slot| write(&place, slot, key_bytes, value_bytes, state))
     }
 }
 
@@ -140,7 +161,7 @@ impl<K, V> Entry<'_, K, V> {
     /// Removes the value.
     pub fn remove(&mut self) {
         self.mark();
-        self.slot.value = None;
+        (self.slot.value, self.slot.time) = (None, NO_TIME);
     }
 
     /// The value to change in place; made by `init` when the key has none.
@@ -150,8 +171,38 @@ impl<K, V> Entry<'_, K, V> {
         self.slot.value.get_or_insert_with(init)
     }
 
+    /// When the value was last used; `None` when nobody asked for it.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        Some(self.slot.time).filter(|time| *time != NO_TIME)
+    }
+
+    /// Notes when the value was last used; no effect when there is none.
+    pub(crate) fn set_time(&mut self, time: Timestamp) {
+        if self.slot.value.is_some() && self.slot.time != time {
+            self.slot.time = time;
+            self.mark_slot();
+        }
+    }
+
+    /// Whether the value was changed since the place was looked up.
+    pub(crate) fn wrote(&self) -> bool {
+        self.wrote
+    }
+
+    /// Removes a value whose time is over: not a change of the program's.
+    pub(crate) fn expire(&mut self) {
+        self.mark_slot();
+        (self.slot.value, self.slot.time) = (None, NO_TIME);
+    }
+
     #[inline]
     fn mark(&mut self) {
+        self.wrote = true;
+        self.mark_slot();
+    }
+
+    #[inline]
+    fn mark_slot(&mut self) {
         if !self.slot.dirty {
             self.slot.dirty = true;
             self.changed.push(self.at);
@@ -173,23 +224,29 @@ fn encode_table_key<K: Key>(id: TableId, key: &K, to: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-fn write<K: Key, V: StateValue>(
-    name: &Name,
+/// Where and how entries are written.
+struct Place<'t> {
+    name: &'t Name,
     id: TableId,
+    version: u16,
+}
+
+fn write<K: Key, V: StateValue>(
+    place: &Place<'_>,
     slot: &Slot<K, V>,
     key_bytes: &mut Vec<u8>,
     value_bytes: &mut Vec<u8>,
     state: &mut TaskState,
 ) -> Result<()> {
-    encode_table_key(id, &slot.key, key_bytes)?;
+    encode_table_key(place.id, &slot.key, key_bytes)?;
     let Some(value) = &slot.value else {
         state.delete(key_bytes);
         return Ok(());
     };
     value_bytes.clear();
-    encode_state(value, value_bytes).map_err(|e| e.context(name))?;
+    form::encode(value, place.version, slot.time, value_bytes).map_err(|e| e.context(place.name))?;
     if value_bytes.len() > VALUE_BYTES_MAX {
-        let bytes = value_bytes.len();
+        let (name, bytes) = (place.name, value_bytes.len());
         return Err(Error::invalid(format!(
             "state value is too long: table={name} bytes={bytes} max={VALUE_BYTES_MAX}"
         )));
@@ -300,7 +357,7 @@ mod tests {
         let mut cursor = state.scan(table.id.unwrap(), Order::Ascending).unwrap();
         let mut entries = BTreeMap::new();
         while let Some((key, value)) = cursor.next().unwrap() {
-            entries.insert(key[2], decode_state(value).unwrap());
+            entries.insert(key[2], form::decode(value, None).unwrap().0);
         }
         entries
     }

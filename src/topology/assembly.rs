@@ -137,7 +137,7 @@ impl<'p> Assembly<'p> {
                 match &node.kind {
                     Kind::EventTime { .. } => {}
                     Kind::RepartitionWrite { .. } if timed => return true,
-                    kind if kind.is_timed() => return true,
+                    kind if kind.uses_time() => return true,
                     _ => open.push(*child),
                 }
             }

@@ -59,7 +59,7 @@ fn timed(nodes: &[Node], children: &[Vec<NodeId>]) -> Vec<bool> {
             _ => None,
         };
         let is_timed =
-            node.kind.is_timed() || behind.chain(through).any(|next| timed.get(next).copied().unwrap_or(false));
+            node.kind.uses_time() || behind.chain(through).any(|next| timed.get(next).copied().unwrap_or(false));
         if let Some(place) = timed.get_mut(at) {
             *place = is_timed;
         }

@@ -198,13 +198,14 @@ fn details(kind: &Kind, job: &Name) -> Vec<String> {
             vec![format!("topic={}", repartition_topic(job, name)), format!("queues={queues}")]
         }
         Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } | Kind::Process { .. } => vec![],
-        Kind::PerKey { options, .. } => vec![format!(
-            "emit={}",
-            match options.emit {
+        Kind::PerKey { options, .. } => {
+            let emit = match options.emit {
                 Emit::EveryUpdate => "every-update",
                 Emit::PerEpoch => "per-epoch",
-            }
-        )],
+            };
+            let time_to_live = options.time_to_live.map(|time| format!("time_to_live={time}"));
+            [format!("emit={emit}")].into_iter().chain(time_to_live).collect()
+        }
         Kind::Window { options, .. } => window_details(options),
         Kind::Sink { topic, delivery, .. } => {
             vec![format!("topic={topic}"), format!("delivery={}", delivery_word(*delivery))]

@@ -116,6 +116,11 @@ impl Kind {
         matches!(self, Kind::Window { .. } | Kind::Process { .. })
     }
 
+    /// Whether it goes by time, so that what lies before it must say how far time has come.
+    pub(super) fn uses_time(&self) -> bool {
+        self.is_timed() || matches!(self, Kind::PerKey { options, .. } if options.time_to_live.is_some())
+    }
+
     /// The name under which it keeps state.
     pub(super) fn table(&self) -> Option<&Name> {
         match self {

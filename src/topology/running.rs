@@ -3,10 +3,12 @@
 use super::graph::{Kind, Node, NodeId};
 use super::keyed_stream::KeyedStream;
 use super::placement::{Input, Together};
-use crate::codec::{Data, Key};
+use crate::codec::{Data, Key, StateValue};
 use crate::processor::{Emit, ErrorPolicy, PerKeyOptions};
+use crate::state::{Migration, TimeToLive};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// The stream behind an operator with state.
 pub struct Running<K, O> {
@@ -71,6 +73,22 @@ impl<K: Key, O: Data> Running<K, O> {
     pub fn on_error(self, policy: ErrorPolicy) -> Self {
         self.stream.stream.set_policy_with(self.write, policy);
         self
+    }
+
+    /// How long the value of a key lives \[for ever\]: a key that is not used any more is forgotten, so that state does not
+    /// grow. An example is at [`TimeToLive`]. Values from before there was a time to live begin to age when they are used
+    /// next. Which time it goes by must not be changed under one name.
+    pub fn time_to_live(self, time_to_live: TimeToLive) -> Self {
+        self.change(|options| options.time_to_live = Some(time_to_live))
+    }
+
+    /// How values that an earlier program wrote become values of the present type; an example is at [`Migration`]. `A` is the
+    /// operator's type of state: what [`aggregate`](KeyedStream::aggregate) puts out, what [`scan`](KeyedStream::scan)
+    /// begins with, the [`State`](crate::Accumulator::State) of an accumulator.
+    ///
+    /// Building the topology fails with `Invalid` when `A` is another type than that.
+    pub fn migration<A: StateValue>(self, migration: Migration<A>) -> Self {
+        self.change(|options| options.migration = Some(Arc::new(migration)))
     }
 
     fn change(self, change: impl FnOnce(&mut PerKeyOptions)) -> Self {

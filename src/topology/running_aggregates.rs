@@ -9,7 +9,8 @@ use crate::processor::Number;
 use crate::state::Entry;
 
 impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
-    /// The smallest so far of what `part` takes from each value.
+    /// The smallest so far of what `part` takes from each value. Floats will not do, as they have no order: take them in whole
+    /// units, or say with [`reduce`](Self::reduce) what becomes of a NaN.
     ///
     /// ```
     /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver};
@@ -32,7 +33,7 @@ impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
         self.accumulated(name, "min", By::<_, V, Min>::new(part))
     }
 
-    /// The largest so far of what `part` takes from each value.
+    /// The largest so far of what `part` takes from each value. For floats see [`min`](Self::min).
     ///
     /// ```
     /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver};
@@ -55,8 +56,8 @@ impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
         self.accumulated(name, "max", By::<_, V, Max>::new(part))
     }
 
-    /// The mean so far of what `number` takes from each value. A record whose sum is out of range goes to the error policy and
-    /// changes nothing.
+    /// The mean so far of what `number` takes from each value. A record whose sum is out of range, or for floats no finite
+    /// number, goes to the error policy and changes nothing.
     ///
     /// ```
     /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver};

@@ -1,14 +1,14 @@
 //! Operators with state.
 
-use super::assembly::room;
+use super::assembly::{Assembly, room};
 use super::graph::Kind;
 use super::keyed_stream::KeyedStream;
 use super::placement::{Input, Placement};
 use super::running::Running;
 use super::stream::Stream;
 use crate::codec::{Data, Key, StateValue};
-use crate::processor::{Emit, ErrorPolicy, Number, PerKey, PerKeyOptions};
-use crate::state::{CACHE_ENTRIES_DEFAULT, Entry};
+use crate::processor::{Aged, ErrorPolicy, Number, PerKey, PerKeyOptions};
+use crate::state::{Aging, Entry};
 use onceflow_types::{Error, Result};
 use std::sync::Arc;
 
@@ -243,17 +243,36 @@ impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
         O: Data,
         F: Fn(&mut Entry<'_, K, A>, &T) -> Result<O> + Send + Sync + 'static,
     {
+        self.per_key_some(name, word, move |entry: &mut Entry<'_, K, A>, value: &T| step(entry, value).map(Some))
+    }
+
+    /// As [`per_key`](Self::per_key), by a step that need not put anything out.
+    pub(super) fn per_key_some<A, O, F>(&self, name: &str, word: &'static str, step: F) -> Running<K, O>
+    where
+        A: StateValue,
+        O: Data,
+        F: Fn(&mut Entry<'_, K, A>, &T) -> Result<Option<O>> + Send + Sync + 'static,
+    {
         let Input { stream: input, write } = P::together(self, name);
         let table = input.graph().borrow_mut().name(name);
-        let options = PerKeyOptions { table, emit: Emit::default(), cache_entries: CACHE_ENTRIES_DEFAULT };
+        let options = PerKeyOptions::new(table);
         let step = Arc::new(step);
         let node = input.add(Kind::PerKey { word, options }, Some(ErrorPolicy::Fail), move |assembly| {
             let Kind::PerKey { options, .. } = assembly.kind()? else {
                 return Err(Error::bug("node is not a keyed operator"));
             };
-            let guard = assembly.guard()?;
-            Ok(room::<(K, T)>(PerKey::<K, A, O, F>::new(options, step.clone(), guard, assembly.next()?)))
+            let (guard, aged) = (assembly.guard()?, aged(options, assembly)?);
+            Ok(room::<(K, T)>(PerKey::<K, A, O, F>::new(options, step.clone(), aged, guard, assembly.next()?)?))
         });
         Running { stream: KeyedStream::new(Stream::new(input.graph(), node)), write }
     }
+}
+
+/// What ages the state of the present node, if it has a time to live.
+fn aged(options: &PerKeyOptions, assembly: &Assembly<'_>) -> Result<Option<Aged>> {
+    let Some(time_to_live) = options.time_to_live else { return Ok(None) };
+    if time_to_live.is_empty() {
+        return Err(Error::invalid(format!("time to live must be at least 1 ms: operator={}", options.table)));
+    }
+    Ok(Some(Aged::new(Aging::new(options.table.clone(), time_to_live), assembly.clock()?)))
 }

@@ -11,6 +11,7 @@ use crate::processor::{
 use onceflow_types::{Error, Result, Timestamp};
 use std::any::Any;
 use std::fmt;
+use std::io::Write;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -197,6 +198,30 @@ impl<T: Data> Stream<T> {
     /// ```
     pub fn for_each(&self, function: impl Fn(&T) + Send + Sync + 'static) {
         self.shown("for-each", function);
+    }
+
+    /// Prints each value to the standard output, with `label` before it, and passes it on. For a look while a program is
+    /// written; the same warning as for [`inspect`](Self::inspect).
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// let builder = StreamBuilder::new("job")?;
+    /// builder.source("in", Utf8).print("line").sink("out", "out", Utf8);
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"a")?;
+    /// driver.commit()?; // prints: line: "a"
+    /// assert_eq!(driver.bodies("out"), [b"a"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn print(&self, label: &str) -> Stream<T>
+    where
+        T: fmt::Debug,
+    {
+        let label = label.to_owned();
+        self.shown("print", move |value| {
+            // A reader that went away is no reason to stop a job, and it is nobody's input.
+            let _ = writeln!(std::io::stdout().lock(), "{label}: {value:?}");
+        })
     }
 
     fn shown(&self, word: &'static str, function: impl Fn(&T) + Send + Sync + 'static) -> Stream<T> {

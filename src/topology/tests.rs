@@ -1,7 +1,10 @@
 //! Programs through the test driver.
 
+mod aging;
 mod describe;
 mod errors;
+mod evolution;
+mod keyed;
 mod names;
 mod operators;
 mod state;

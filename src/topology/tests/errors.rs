@@ -1,7 +1,7 @@
 //! Error policies: nothing is lost silently, and a record that fails changes nothing.
 
 use super::{Number, driver, program, send, texts};
-use crate::codec::{Bytes, Encode, Json, Utf8, encode_state};
+use crate::codec::{Bytes, Encode, Json, Postcard, Utf8};
 use crate::output::{MESSAGE_BYTES_MAX, Output};
 use crate::processor::{
     DEAD_LETTER_BROKER, DEAD_LETTER_ERROR, DEAD_LETTER_OFFSET, DEAD_LETTER_QUEUE, DEAD_LETTER_STAGE, DEAD_LETTER_TOPIC,
@@ -187,7 +187,7 @@ fn a_count_at_its_limit_is_a_record_error() {
     let state = driver.state_mut(0).unwrap();
     let table = state.table(&Name::new("counts").unwrap()).unwrap();
     let mut value = vec![];
-    encode_state(&(u64::MAX - 1), &mut value).unwrap();
+    Postcard::new().encode(&(u64::MAX - 1), &mut value).unwrap();
     state.put(&[&table.prefix()[..], &[0]].concat(), &value);
     send(&mut driver, "in", [1, 1, 1]);
     driver.commit().unwrap();

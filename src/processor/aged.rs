@@ -1,0 +1,99 @@
+//! Time to live in a keyed operator: when time has come, and what is removed then.
+
+use super::InputClock;
+use crate::codec::{Key, StateValue, decode_key};
+use crate::record::Record;
+use crate::stage::Context;
+use crate::state::{Aging, Entry, TaskState, TimerKind, ValueTable};
+use crate::time::{Progress, is_event_time};
+use onceflow_types::{Result, Timestamp};
+
+/// The aging of an operator's table, and the clock that it goes by.
+pub(crate) struct Aged {
+    aging: Aging,
+    clock: InputClock,
+}
+
+impl Aged {
+    pub(crate) fn new(aging: Aging, clock: InputClock) -> Self {
+        Aged { aging, clock }
+    }
+
+    pub(crate) fn open(&mut self, state: &mut TaskState) -> Result<()> {
+        let acted_on = self.aging.open(state)?;
+        if self.aging.kind() == TimerKind::Event {
+            self.clock.restore(acted_on);
+        }
+        Ok(())
+    }
+
+    /// A record comes: time may have moved.
+    pub(crate) fn hear_record<T, K: Key, V: StateValue>(
+        &mut self,
+        record: &Record<T>,
+        table: &mut ValueTable<K, V>,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        self.clock.hear_record(cx.input(), record.watermark);
+        self.catch_up(table, cx)
+    }
+
+    /// An input has come further, or processing time has passed.
+    pub(crate) fn advance<K: Key, V: StateValue>(
+        &mut self,
+        progress: Progress,
+        table: &mut ValueTable<K, V>,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        self.clock.hear(progress);
+        self.catch_up(table, cx)?;
+        if self.aging.kind() == TimerKind::Processing && self.aging.next() < Timestamp::MAX {
+            cx.state.times_mut().wake_at(self.aging.next());
+        }
+        Ok(())
+    }
+
+    /// Removes what is too old, unless the epoch is full before. What is left is not seen by records either.
+    fn catch_up<K: Key, V: StateValue>(&mut self, table: &mut ValueTable<K, V>, cx: &mut Context<'_>) -> Result<()> {
+        self.aging.pass(match self.aging.kind() {
+            TimerKind::Event => self.clock.time(),
+            TimerKind::Processing => cx.now(),
+        });
+        while self.aging.is_due() {
+            if cx.is_full() {
+                cx.state.times_mut().set_behind();
+                return Ok(());
+            }
+            for due in self.aging.take_due(cx.state)? {
+                let key: K = decode_key(&due.what)?;
+                let mut entry = table.entry(&key, cx.state)?;
+                self.aging.end(&mut entry, &due, cx.state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `step` on the place of `key`, as it is for a record of this time. After an error nothing has changed.
+    pub(crate) fn step<K: Key, V: StateValue, O>(
+        &mut self,
+        key: &K,
+        time: Timestamp,
+        table: &mut ValueTable<K, V>,
+        state: &mut TaskState,
+        step: impl FnOnce(&mut Entry<'_, K, V>) -> Result<O>,
+    ) -> Result<O> {
+        if self.aging.kind() == TimerKind::Event && !is_event_time(time) {
+            return Err(crate::window::out_of_range(time));
+        }
+        let now = self.aging.time_of(time);
+        let mut entry = table.entry(key, state)?;
+        let looked = self.aging.look(&mut entry, key, now)?;
+        let output = step(&mut entry)?;
+        self.aging.used(&mut entry, &looked, state)?;
+        Ok(output)
+    }
+
+    pub(crate) fn seal(&mut self, state: &mut TaskState) -> Result<()> {
+        self.aging.seal(state)
+    }
+}
