@@ -88,9 +88,13 @@ impl Aged {
         let now = self.aging.time_of(time);
         let mut entry = table.entry(key, state)?;
         let looked = self.aging.look(&mut entry, key, now)?;
-        let output = step(&mut entry)?;
-        self.aging.used(&mut entry, &looked, state)?;
-        Ok(output)
+        match step(&mut entry) {
+            Ok(output) => self.aging.used(&mut entry, &looked, state).map(|()| output),
+            Err(error) => {
+                entry.put_back(looked.gone);
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn seal(&mut self, state: &mut TaskState) -> Result<()> {

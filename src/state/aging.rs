@@ -117,25 +117,29 @@ impl Aging {
     }
 
     /// Empties the place of a value that is too old, before it is looked at. A value from before there was a time to live begins to age.
-    pub(crate) fn look<K: Key, V>(&mut self, entry: &mut Entry<'_, K, V>, key: &K, now: Timestamp) -> Result<Looked> {
-        if entry.time().is_some_and(|used| self.is_over(used, now)) {
-            entry.expire();
-        }
-        let unarmed = entry.time().is_none();
+    pub(crate) fn look<K: Key, V>(
+        &mut self,
+        entry: &mut Entry<'_, K, V>,
+        key: &K,
+        now: Timestamp,
+    ) -> Result<Looked<V>> {
+        let is_over = entry.time().is_some_and(|used| self.is_over(used, now));
+        let unarmed = is_over || entry.time().is_none();
         if unarmed {
             self.what.clear();
             encode_key(key, &mut self.what)?;
             // Before anything is changed, as a key that is too long is the record's error.
             Timers::check(&self.what)?;
         }
-        Ok(Looked { now, unarmed })
+        let gone = if is_over { entry.expire() } else { None };
+        Ok(Looked { now, unarmed, gone })
     }
 
     /// Notes that the value was used, after it was looked at and changed or not.
     pub(crate) fn used<K: Key, V>(
         &mut self,
         entry: &mut Entry<'_, K, V>,
-        looked: &Looked,
+        looked: &Looked<V>,
         state: &mut TaskState,
     ) -> Result<()> {
         if entry.get().is_none() {
@@ -189,8 +193,10 @@ impl Aging {
 
 /// What was found at a look, for what is noted behind it.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(crate) struct Looked<V> {
     now: Timestamp,
     /// Whether the place has no timer.
     unarmed: bool,
+    /// What was too old, with its time of last use: it comes back when the record fails, as that changes nothing.
+    pub(crate) gone: Option<(V, Timestamp)>,
 }

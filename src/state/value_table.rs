@@ -189,10 +189,18 @@ impl<K, V> Entry<'_, K, V> {
         self.wrote
     }
 
-    /// Removes a value whose time is over: not a change of the program's.
-    pub(crate) fn expire(&mut self) {
+    /// Removes a value whose time is over: not a change of the program's. Returns it, with its time of last use.
+    pub(crate) fn expire(&mut self) -> Option<(V, Timestamp)> {
         self.mark_slot();
-        (self.slot.value, self.slot.time) = (None, NO_TIME);
+        let time = std::mem::replace(&mut self.slot.time, NO_TIME);
+        self.slot.value.take().map(|value| (value, time))
+    }
+
+    /// Takes [`expire`](Self::expire) back.
+    pub(crate) fn put_back(&mut self, expired: Option<(V, Timestamp)>) {
+        if let Some((value, time)) = expired {
+            (self.slot.value, self.slot.time) = (Some(value), time);
+        }
     }
 
     #[inline]
