@@ -55,8 +55,8 @@
 //! | `sled` | `sled` | those who run it already; slow to open | rebuilt | rebuilt | own checksum of each entry, digest of all at open |
 //!
 //! "Rebuilt" is an error of kind `Corrupt` at open; the caller answers it with [`StoreFactory::destroy`], opens again,
-//! and replays the journal or its snapshot. A full disk costs a store on fjall or RocksDB nothing: it is `Invalid`, or RocksDB
-//! waits until there is space. One on sled is rebuilt, as it could not be closed. All backends keep the numbered contract at [`StateStore`]; the suite that
+//! and replays the journal or its snapshot. A full disk costs a store on fjall or RocksDB nothing: it is `Invalid`.
+//! One on sled is rebuilt, as it could not be closed. All backends keep the numbered contract at [`StateStore`]; the suite that
 //! holds them to it is published as `contract` (feature `contract`) for backends of your own.
 //!
 //! # Modules

@@ -8,8 +8,9 @@
 //! before it ([`LOG_CHAIN`]), and where that is not what is there recovery stops, too.
 //!
 //! # A full disk
-//! RocksDB tries a flush that found no space again and again. When both write buffers are full a commit waits until there
-//! is space, and then goes on; it gives no error, RocksDB's own `LOG` in the data folder says why.
+//! RocksDB tries a flush that found no space again and again, and lets a write wait for it without an error when both
+//! write buffers are full. So we do the waiting ourselves: a flush that fails meanwhile ends it with `Invalid` and what to
+//! do, and [`STALL_TIME_MAX`] with `Retry`. RocksDB's own `LOG` in the data folder says more.
 //!
 //! # Damage
 //! Every block is read with its checksum. An iterator that becomes invalid has either reached the end or failed; the
@@ -24,13 +25,15 @@
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
 use crate::files::engine_failure;
 use crate::{Delta, MemoryBudget, Order};
+use ::rocksdb::properties::{BACKGROUND_ERRORS, IS_WRITE_STOPPED, PropName};
 use ::rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, LogLevel, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, ErrorKind, LogLevel, Options,
+    ReadOptions, WriteBatch, WriteOptions,
 };
 use onceflow_types::{Error, Result};
 use std::ops::Bound;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// One that fills and one that is flushed.
 const WRITE_BUFFERS: i32 = 2;
@@ -44,6 +47,9 @@ const BLOCK_BYTES: usize = 8 << 10;
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
 /// An option that the crate has no function for.
 const LOG_CHAIN: &str = "track_and_verify_wals=true";
+/// How long a commit waits for flushes and compactions that do not keep up, and how often it looks.
+const STALL_TIME_MAX: Duration = Duration::from_mins(2);
+const STALL_LOOK_TIME: Duration = Duration::from_millis(1);
 /// RocksDB's own text logs.
 const LOG_FILES: usize = 2;
 const LOG_FILE_BYTES_MAX: usize = 1 << 20;
@@ -93,6 +99,8 @@ impl Engine for RocksDb {
         let mut writes = WriteOptions::default();
         // Rule 11: the journal is the truth, so a commit need not wait for the disk.
         writes.set_sync(false);
+        // A write that would have to wait is refused before it has changed anything.
+        writes.set_no_slowdown(true);
         Ok(RocksDb { database, writes })
     }
 
@@ -125,23 +133,70 @@ impl Engine for RocksDb {
     }
 
     fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
-        let mut batch = WriteBatch::with_capacity_bytes(delta.bytes());
-        let mut engine = Vec::new();
-        for (key, change) in delta {
-            engine_key(key, &mut engine);
-            match change {
-                Some(value) => batch.put(&engine, value),
-                None => batch.delete(&engine),
+        let mut stall = None;
+        loop {
+            match self.database.write_opt(batch_of(delta, point), &self.writes) {
+                Err(error) if error.kind() == ErrorKind::Incomplete => {}
+                written => return written.map_err(failure("commit")),
             }
+            let stall = stall
+                .get_or_insert_with(|| Stall { since: Instant::now(), failed_before: self.failed_in_background() });
+            self.wait(stall)?;
         }
-        if let Some(point) = point {
-            batch.put(POINT_KEY, point);
-        }
-        self.database.write_opt(batch, &self.writes).map_err(failure("commit"))
     }
 
     fn sync(&mut self) -> Result<()> {
         self.database.flush_wal(true).map_err(failure("sync"))
+    }
+}
+
+fn batch_of(delta: &Delta, point: Option<&[u8]>) -> WriteBatch {
+    let mut batch = WriteBatch::with_capacity_bytes(delta.bytes());
+    let mut engine = Vec::new();
+    for (key, change) in delta {
+        engine_key(key, &mut engine);
+        match change {
+            Some(value) => batch.put(&engine, value),
+            None => batch.delete(&engine),
+        }
+    }
+    if let Some(point) = point {
+        batch.put(POINT_KEY, point);
+    }
+    batch
+}
+
+/// A write that waits for flushes or compactions.
+struct Stall {
+    since: Instant,
+    failed_before: u64,
+}
+
+impl RocksDb {
+    /// Waits until RocksDB may take a write.
+    fn wait(&self, stall: &Stall) -> Result<()> {
+        loop {
+            std::thread::sleep(STALL_LOOK_TIME);
+            if self.failed_in_background() > stall.failed_before {
+                return Err(Error::invalid("rocksdb cannot flush, free space and start again; its file LOG says why"));
+            }
+            if stall.since.elapsed() >= STALL_TIME_MAX {
+                let waited = STALL_TIME_MAX.as_secs();
+                return Err(Error::retry(format!("rocksdb is slower than its writes: waited_s={waited}")));
+            }
+            if self.count(IS_WRITE_STOPPED) == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Flushes and compactions that failed since the store was opened. What cannot be tried again is the next write's own error.
+    fn failed_in_background(&self) -> u64 {
+        self.count(BACKGROUND_ERRORS)
+    }
+
+    fn count(&self, property: &PropName) -> u64 {
+        self.database.property_int_value(property).ok().flatten().unwrap_or_default()
     }
 }
 
@@ -236,5 +291,24 @@ mod tests {
             found_earlier += u32::from(point < number);
         }
         assert!(found_earlier > 0, "no log was cut, so the test shows nothing");
+    }
+    #[test]
+    fn a_write_that_must_wait_for_a_flush_is_done_once_there_is_room() {
+        // Each alone fills a buffer.
+        const PIECE: &[u8] = &[7; MemoryBudget::BYTES_MIN];
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = RocksDb::open(folder.path(), true, &BUDGET).unwrap();
+        for number in 0..WRITES * 10 {
+            let (mut delta, key) = (Delta::default(), number.to_be_bytes());
+            delta.put(&key, PIECE);
+            let refused = engine.database.write_opt(batch_of(&delta, Some(&key)), &engine.writes).is_err();
+            let mut value = vec![];
+            if refused {
+                engine.write(&delta, Some(&key)).unwrap();
+                assert!(engine.get(POINT_KEY, &mut value).unwrap() && value == key);
+                return;
+            }
+        }
+        panic!("nothing had to wait, so the test shows nothing");
     }
 }
