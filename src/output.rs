@@ -55,6 +55,8 @@ pub struct Output {
 #[derive(Clone, Default, Debug)]
 pub struct SinkOutput {
     queues: Vec<QueueOutput>,
+    /// Where messages without a key go.
+    task_queue: u32,
     /// How far the stream has come, of a repartition behind which time counts; it outlives the epoch.
     watermark: Option<Watermark>,
 }
@@ -92,9 +94,10 @@ pub struct OutputMessage<'o> {
 impl Output {
     /// An empty output for sinks with these numbers of target queues, in the order of the plan.
     pub fn new(queues: &[u32]) -> Self {
-        let sinks = queues
-            .iter()
-            .map(|queues| SinkOutput { queues: vec![QueueOutput::default(); *queues as usize], watermark: None });
+        let sinks = queues.iter().map(|queues| SinkOutput {
+            queues: vec![QueueOutput::default(); *queues as usize],
+            ..SinkOutput::default()
+        });
         Output { sinks: sinks.collect(), records: 0, bytes: 0, message_bytes_max: MESSAGE_BYTES_MAX }
     }
 
@@ -103,6 +106,20 @@ impl Output {
     pub fn for_messages_of(mut self, bytes_max: usize) -> Self {
         self.message_bytes_max = message_room(bytes_max);
         self
+    }
+
+    /// The same with the queue of each sink to which messages without a key go; else it is the first.
+    #[must_use]
+    pub(crate) fn with_task_queues(mut self, queues: impl IntoIterator<Item = u32>) -> Self {
+        for (sink, queue) in self.sinks.iter_mut().zip(queues) {
+            sink.task_queue = queue;
+        }
+        self
+    }
+
+    /// The queue of a sink to which messages without a key go.
+    pub(crate) fn task_queue(&self, sink: usize) -> u32 {
+        self.sinks.get(sink).map_or(0, |sink| sink.task_queue)
     }
 
     /// Most bytes of body and properties of one message together.
@@ -139,21 +156,6 @@ impl Output {
     pub fn queues_of(&self, sink: usize) -> u32 {
         // The number came from a `u32`.
         self.sinks.get(sink).map_or(0, |sink| u32::try_from(sink.queues.len()).unwrap_or(u32::MAX))
-    }
-
-    /// Changes the number of target queues of a sink, between epochs, when a topic has grown.
-    ///
-    /// # Errors
-    /// `Bug` while the output holds messages, or for a sink that there is not.
-    pub fn set_queues(&mut self, sink: usize, queues: u32) -> Result<()> {
-        let records = self.records;
-        match self.sinks.get_mut(sink) {
-            Some(sink) if records == 0 => {
-                sink.queues.resize_with(queues as usize, QueueOutput::default);
-                Ok(())
-            }
-            _ => Err(Error::bug(format!("queues of a sink cannot change now: sink={sink} records={records}"))),
-        }
     }
 
     /// Says how far the stream in front of a sink has come.
@@ -301,15 +303,9 @@ mod tests {
     }
 
     #[test]
-    fn unknown_targets_are_a_bug_and_queues_change_only_between_epochs() {
+    fn unknown_targets_are_a_bug() {
         let mut output = Output::new(&[1]);
         assert_eq!(push(&mut output, 1, b"x").unwrap_err().kind(), ErrorKind::Bug);
-        output.set_queues(0, 2).unwrap();
-        push(&mut output, 1, b"x").unwrap();
-        assert_eq!(output.set_queues(0, 3).unwrap_err().kind(), ErrorKind::Bug);
-        output.clear();
-        assert!(output.is_empty());
-        assert_eq!(output.queues_of(0), 2);
-        output.set_queues(0, 3).unwrap();
+        assert_eq!((output.queues_of(0), output.queues_of(1)), (1, 0));
     }
 }

@@ -40,7 +40,7 @@ pub use keyed::{Emit, Number};
 pub(crate) use keyed::{PerKey, PerKeyOptions};
 pub use policy::ErrorPolicy;
 pub(crate) use process::{ProcessOptions, ProcessRoom};
-pub(crate) use route::{queue_of_key, stable_hash};
+pub(crate) use route::{queue_of_key, queue_of_task, stable_hash};
 pub(crate) use sink::{Attributes, Repartition, Route, Sink};
 pub(crate) use source::{Source, SourceTime};
 pub(crate) use stateless::{Filter, FlatMap, Inspect, Map, TryMap};

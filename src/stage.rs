@@ -86,7 +86,6 @@ pub struct Context<'c> {
     /// What happened so far.
     pub counters: &'c mut Counters,
     now: Timestamp,
-    task_index: u32,
     limits: Limits,
     input: Input,
     batch: Option<(u32, &'c SourceBatch<'c>)>,
@@ -130,16 +129,9 @@ pub struct Counters {
 }
 
 impl<'c> Context<'c> {
-    /// A context without source records. `now` is the processing time of the epoch. `task_index` is the place of the
-    /// task among the tasks of its subtopology, from 0; messages without a key go to that queue of their topic.
-    pub fn new(
-        state: &'c mut TaskState,
-        output: &'c mut Output,
-        counters: &'c mut Counters,
-        now: Timestamp,
-        task_index: u32,
-    ) -> Self {
-        Context { state, output, counters, now, task_index, limits: Limits::NONE, input: Input::MAX, batch: None }
+    /// A context without source records. `now` is the processing time of the epoch.
+    pub fn new(state: &'c mut TaskState, output: &'c mut Output, counters: &'c mut Counters, now: Timestamp) -> Self {
+        Context { state, output, counters, now, limits: Limits::NONE, input: Input::MAX, batch: None }
     }
 
     /// The same with bounds for the epoch.
@@ -156,7 +148,6 @@ impl<'c> Context<'c> {
             output: self.output,
             counters: self.counters,
             now: self.now,
-            task_index: self.task_index,
             limits: self.limits,
             input,
             batch: self.batch,
@@ -185,11 +176,6 @@ impl<'c> Context<'c> {
     /// The processing time of the epoch.
     pub fn now(&self) -> Timestamp {
         self.now
-    }
-
-    /// The place of the task among the tasks of its subtopology.
-    pub fn task_index(&self) -> u32 {
-        self.task_index
     }
 
     /// The source record at `origin`, with its partition.

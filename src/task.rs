@@ -85,8 +85,6 @@ pub(crate) struct Task {
     coordinator: Rc<RefCell<Coordinator>>,
     publishing: Rc<Publishing>,
     counters: Counters,
-    /// The place of this task among those of its subtopology.
-    index: u32,
     /// The next offset to read, the open epoch included.
     offsets: Offsets,
     /// ... as of the last decided epoch, for everybody who only looks.
@@ -118,8 +116,6 @@ struct OpenEpoch {
 pub(crate) struct TaskSeat {
     pub(crate) id: TaskId,
     pub(crate) plan: Subtopology,
-    /// The place of the task among those of its subtopology.
-    pub(crate) index: u32,
     /// How many tasks its subtopology has.
     pub(crate) tasks: u32,
     /// Whether no task of its subtopology had a journal when the job started: only then the start policy counts.
@@ -232,8 +228,7 @@ impl Task {
     /// S0 for one batch.
     fn process(&mut self, pulled: &Pulled) -> Result<()> {
         let (now, limits) = (self.job.clock.now(), self.limits());
-        let mut cx =
-            Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index).with_limits(limits);
+        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now).with_limits(limits);
         self.intake.process(&mut *self.stage, pulled, &mut cx)?;
         if let Some(next) = pulled.batch.next_offset() {
             let partition = pulled.batch.partition();

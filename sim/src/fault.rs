@@ -42,6 +42,9 @@ faults! {
     DiskGone, "disk-gone", "A store is damaged or missing when it is opened.";
     Drain, "drain", "A process is stopped cleanly and started again.";
     Retention, "retention", "Journals lose their beginning, as far as a snapshot covers it.";
+    NameServer, "name-server", "The name server does not answer for a while.";
+    Route, "route", "The name server has forgotten a broker that is away, and its topics with it.";
+    Queues, "queues", "The input topic gets another queue on each broker.";
 }
 
 impl fmt::Display for Fault {

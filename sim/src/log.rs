@@ -34,7 +34,8 @@ pub(crate) struct SimLog {
     checks: Mutex<mpsc::UnboundedReceiver<Check>>,
 }
 
-/// Where a request goes, and over which connection if that matters.
+/// Where a request goes, and over which connection if that matters: what is sent over one reaches no other life of the
+/// broker, however late it is.
 #[derive(Clone, Copy, Debug)]
 struct Way<'b> {
     broker: &'b Arc<str>,
@@ -71,7 +72,7 @@ impl SimLog {
         T: Send + 'static,
         F: Fn(&mut World) -> Result<T> + Send + Sync + 'static,
     {
-        let (sent, broker) = (Instant::now(), way.broker);
+        let (sent, broker, bound) = (Instant::now(), way.broker, way.over.is_some());
         let Some((trip, connection)) = self.set_out(way, kind) else {
             sleep(REFUSED_AFTER).await;
             return Err(Error::retry(format!("broker cannot be reached: broker={broker}")));
@@ -80,12 +81,14 @@ impl SimLog {
         let carry_out = Arc::new(carry_out);
         if let Some(after) = trip.again {
             let (broker, carry_out) = (broker.clone(), carry_out.clone());
-            self.net.at(sent + after, move |world| drop(arrive(world, &broker, None, &*carry_out)));
+            let life = bound.then_some(trip.life);
+            self.net.at(sent + after, move |world| drop(arrive(world, &broker, life, &*carry_out)));
         }
         if let Some(after) = trip.there {
             let name = broker.clone();
+            let life = (bound || !trip.late).then_some(trip.life);
             let action = move |world: &mut World| {
-                let result = arrive(world, &name, (!trip.late).then_some(trip.life), &*carry_out);
+                let result = arrive(world, &name, life, &*carry_out);
                 let Some(result) = result else { return };
                 if trip.kept && kind == Kind::Store && result.is_ok() {
                     world.brokers.get_mut(&name).into_iter().for_each(Broker::acknowledge);
@@ -132,14 +135,19 @@ impl SimLog {
         Some((trip, connection))
     }
 
-    /// Topics are looked up at the name server, which answers.
+    /// Topics are looked up at the name server. What it does not know because a broker is away is asked for again, as
+    /// `Log` promises: a topic is missing only when its brokers say so.
     async fn look_up<T>(&self, look: impl FnOnce(&mut World) -> Result<T>) -> Result<T> {
         sleep(Duration::from_millis(1)).await;
         let mut world = self.net.lock();
         world.counts.calls += 1;
         let rate = world.rates.of(Fault::RequestLost) + world.rates.of(Fault::ReplyLost);
-        if world.dice.happens(rate) {
+        if world.name_server_back > Instant::now() || world.dice.happens(rate) {
             return Err(Error::retry("no reply from the name server"));
+        }
+        if world.rates.of(Fault::Route) > 0 && world.brokers.values().any(|broker| !broker.up) {
+            world.counts.fault(Fault::Route);
+            return Err(Error::retry("the name server does not know a broker that is away"));
         }
         look(&mut world)
     }

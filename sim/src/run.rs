@@ -25,6 +25,8 @@ const DRAIN_MAX: Duration = Duration::from_mins(2);
 const NEVER: Duration = Duration::from_hours(24);
 /// Phases of event time in a run, each with its share of the records.
 const PHASES: u64 = 4;
+/// Input queues of a broker that a run may come to have.
+const QUEUES_MAX: u32 = 4;
 /// How often the checker looks.
 const LOOK_TIME: Duration = Duration::from_millis(500);
 
@@ -263,9 +265,7 @@ impl Sim {
     fn make_topics(&mut self) {
         let mut world = self.net.lock();
         for (topic, _) in self.setting.jobs.topics() {
-            for broker in world.brokers.values_mut() {
-                broker.add_queues(&topic.into(), self.setting.queues);
-            }
+            world.brokers.values_mut().for_each(|broker| broker.add_queues(&topic.into(), self.setting.queues));
         }
     }
 
@@ -358,7 +358,7 @@ impl Sim {
 
     /// One fault of the schedule.
     async fn inject(&mut self) {
-        const SCHEDULED: [Fault; 8] = [
+        const SCHEDULED: [Fault; 10] = [
             Fault::KillProcess,
             Fault::PauseProcess,
             Fault::ProcessPower,
@@ -367,6 +367,8 @@ impl Sim {
             Fault::Partition,
             Fault::Drain,
             Fault::Retention,
+            Fault::NameServer,
+            Fault::Queues,
         ];
         let allowed: Vec<Fault> = SCHEDULED.into_iter().filter(|fault| self.setting.rates.of(*fault) > 0).collect();
         let Some(fault) = self.dice.pick(&allowed).copied() else { return };
@@ -375,6 +377,8 @@ impl Sim {
             Fault::KillBroker | Fault::BrokerPower => self.stop_broker(fault),
             Fault::Partition => self.cut(at),
             Fault::Retention => self.age(),
+            Fault::NameServer => self.stop_name_server(),
+            Fault::Queues => self.add_queues(),
             _ => self.stop_process(at, fault).await,
         }
     }
@@ -444,6 +448,25 @@ impl Sim {
                 world.note("retention", &[first]);
             }
         }
+    }
+
+    fn stop_name_server(&mut self) {
+        let mut world = self.net.lock();
+        world.name_server_back = Instant::now() + self.dice.millis(500, 15_000);
+        world.counts.fault(Fault::NameServer);
+        world.note("name server", &[]);
+    }
+
+    /// Not in a job whose event time must wait for every queue: nobody can wait for one that is not known yet.
+    fn add_queues(&mut self) {
+        if self.setting.queues >= QUEUES_MAX || self.setting.jobs.workload == Workload::Windows {
+            return;
+        }
+        self.setting.queues += 1;
+        let mut world = self.net.lock();
+        world.brokers.values_mut().for_each(|broker| broker.add_queues(&INPUT.into(), self.setting.queues));
+        world.counts.fault(Fault::Queues);
+        world.note("queues", &[self.setting.queues.into()]);
     }
 
     fn cut(&mut self, at: usize) {
@@ -526,6 +549,7 @@ impl Sim {
         let mut world = self.net.lock();
         world.rates = Rates::default();
         world.cut.clear();
+        world.name_server_back = Instant::now();
         world.note("faults stop", &[]);
         self.joins.clear();
         let now = Instant::now();

@@ -32,6 +32,8 @@ pub(crate) struct World {
     pub(crate) plant: Option<Plant>,
     /// Processes that cannot reach a broker, and the brokers that they cannot reach.
     pub(crate) cut: BTreeSet<(ClientId, Arc<str>)>,
+    /// Until when the name server does not answer.
+    pub(crate) name_server_back: Instant,
     /// The present connection of each process to each broker.
     connections: BTreeMap<(ClientId, Arc<str>), (u64, u64)>,
     connections_made: u64,
@@ -100,6 +102,7 @@ impl Net {
             trace: Trace::default(),
             plant: None,
             cut: BTreeSet::new(),
+            name_server_back: Instant::now(),
             connections: BTreeMap::new(),
             connections_made: 0,
             members: vec![],

@@ -1,6 +1,5 @@
 //! Dead letters: the original message, with what went wrong and where.
 
-use super::route::queue_of_task;
 use crate::output::OUTPUT_PROPERTIES_BYTES_MAX;
 use crate::record::Origin;
 use crate::stage::{Context, SourceRecord};
@@ -102,7 +101,7 @@ pub(super) fn push(
         own.push(DEAD_LETTER_TRUNCATED, "body")?;
     }
     properties.extend_from_slice(own.as_bytes());
-    let (queue, position) = (queue_of_task(sink, cx), cx.source_position(origin));
+    let (queue, position) = (cx.output.task_queue(sink), cx.source_position(origin));
     cx.output.push(sink, queue, &properties, timestamp, position, |to| {
         to.extend_from_slice(kept);
         Ok(())

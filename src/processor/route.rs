@@ -1,6 +1,6 @@
 //! Which queue a message goes to.
 
-use crate::stage::Context;
+use onceflow_types::{Partition, TaskId};
 
 /// A hash that never changes: the queue of a key, and so the task that holds its state, hangs on it. FNV-1a of 64 bits
 /// (the Internet Draft by Fowler, Noll, Vo and Eastlake), then the finaliser of SplitMix64 (Steele, Lea, Flood 2014),
@@ -21,20 +21,45 @@ pub(crate) fn queue_of_key(key: &[u8], queues: u32) -> u32 {
     u32::try_from(queue).unwrap_or(0)
 }
 
-/// The queue for messages without a key: each task has its own, so that its output stays in order.
-pub(super) fn queue_of_task(sink: usize, cx: &Context<'_>) -> u32 {
-    cx.task_index().checked_rem(cx.output.queues_of(sink)).unwrap_or(0)
+/// The queue of `targets` for a task's messages without a key, by where the task is alone: it stays the same when other tasks
+/// come, so the output stays in order. One on the task's own broker if there is one.
+pub(crate) fn queue_of_task(task: &TaskId, targets: &[Partition]) -> u32 {
+    let place = |(at, _): (usize, &Partition)| u32::try_from(at).ok();
+    let own: Vec<u32> =
+        targets.iter().enumerate().filter(|(_, target)| target.broker == task.broker).filter_map(place).collect();
+    let at =
+        |count: usize, shift: u64| usize::try_from((u64::from(task.queue) + shift).checked_rem(count as u64)?).ok();
+    if let Some(queue) = at(own.len(), 0).and_then(|at| own.get(at)) {
+        return *queue;
+    }
+    // Half of the hash: the sum stays within a `u64`.
+    let shift = stable_hash(task.broker.as_bytes()) >> 1;
+    at(targets.len(), shift).and_then(|at| u32::try_from(at).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onceflow_types::Name;
 
     /// If this fails, keys move to other queues and no longer find their state.
     #[test]
     fn the_hash_never_changes() {
         let hashes = [&b""[..], b"a", b"c000000000000042", &[0; 8]].map(stable_hash);
         assert_eq!(hashes, HASHES);
+    }
+
+    #[test]
+    fn a_task_writes_to_its_own_broker_and_stays_with_its_queue_when_others_come() {
+        let task = |broker: &str, queue| TaskId { subtopology: Name::new("s").unwrap(), broker: broker.into(), queue };
+        let targets: Vec<Partition> = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+            .map(|(broker, queue)| Partition::new("out", broker, queue))
+            .to_vec();
+        let of = |broker, queue| queue_of_task(&task(broker, queue), &targets);
+        assert_eq!([of("a", 0), of("a", 1), of("b", 0), of("b", 1), of("b", 2)], [0, 1, 2, 3, 2]);
+        let elsewhere: Vec<u32> = (0..4).map(|queue| of("c", queue)).collect();
+        assert_eq!(elsewhere.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{elsewhere:?}");
+        assert_eq!(queue_of_task(&task("a", 3), &[]), 0);
     }
 
     #[test]

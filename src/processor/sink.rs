@@ -1,6 +1,5 @@
 //! Encodes output.
 
-use super::route::queue_of_task;
 use super::{Guard, InputClock, Push, queue_of_key};
 use crate::codec::{Data, Encode, Key, Keyed, encode_key};
 use crate::record::Record;
@@ -81,7 +80,7 @@ impl<T: Data, C: Encode<T>> Writer<T, C> {
     fn queue(&mut self, value: &T, cx: &Context<'_>) -> Result<u32> {
         let queues = cx.output.queues_of(self.index);
         match &self.route {
-            Route::Task => Ok(queue_of_task(self.index, cx)),
+            Route::Task => Ok(cx.output.task_queue(self.index)),
             Route::Key(key_bytes) => {
                 self.key.clear();
                 key_bytes(value, &mut self.key)?;

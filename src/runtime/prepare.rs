@@ -138,10 +138,9 @@ async fn tasks(
     }
     let fresh = journals_are_empty(log, &journals, patience).await?;
     let tasks = u32::try_from(places.len()).unwrap_or(u32::MAX);
-    let seats = places.into_iter().zip(0..).map(|((broker, queue), index)| TaskSeat {
+    let seats = places.into_iter().map(|(broker, queue)| TaskSeat {
         id: TaskId { subtopology: plan.name.clone(), broker, queue },
         plan: plan.clone(),
-        index,
         tasks,
         fresh,
     });

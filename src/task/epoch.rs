@@ -67,8 +67,7 @@ impl Task {
     fn seal(&mut self) -> Result<(Sealed, Vec<Prepared>)> {
         let now = self.job.clock.now();
         let limits = self.limits();
-        let mut cx =
-            Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index).with_limits(limits);
+        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now).with_limits(limits);
         if !planted::is(Bug::CacheNotSealed) {
             self.stage.seal(&mut cx)?;
         }

@@ -14,6 +14,7 @@ use crate::config::SourceLoss;
 use crate::job::Job;
 use crate::output::Output;
 use crate::planted::{self, Bug};
+use crate::processor::queue_of_task;
 use crate::stage::Counters;
 use crate::state::TaskState;
 use crate::status::Line;
@@ -63,7 +64,9 @@ pub(super) async fn start(
     }
     let targets = targets(&*job.log, plan).await?;
     let counts = targets.iter().map(|queues| u32::try_from(queues.len()).unwrap_or(u32::MAX));
-    let output = Output::new(&counts.collect::<Vec<u32>>()).for_messages_of(job.log.message_bytes_max());
+    let output = Output::new(&counts.collect::<Vec<u32>>())
+        .with_task_queues(targets.iter().map(|queues| queue_of_task(id, queues)))
+        .for_messages_of(job.log.message_bytes_max());
 
     let mut publisher = Publisher::new(published, job.config.publish_lease, job.config.requests_in_flight_max);
     publisher.lease_from(opened.lease_from);
@@ -120,7 +123,6 @@ pub(super) async fn start(
         coordinator,
         publishing,
         counters: Counters::default(),
-        index: seat.index,
         reported: Rc::new(RefCell::new(offsets.clone())),
         offsets,
         open,

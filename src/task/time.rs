@@ -72,7 +72,7 @@ impl Task {
             return Ok(());
         }
         let now = self.job.clock.now();
-        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index)
+        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now)
             .with_limits(Limits { output_records_max: 0, ..Limits::NONE });
         self.intake.remind(&mut *self.stage, &mut cx)?;
         // Its own sources say what was committed: where inputs meet, time is theirs together, not that of the first to speak.
@@ -96,8 +96,7 @@ impl Task {
     pub(super) fn tick(&mut self) -> Result<()> {
         let (now, limits) = (self.job.clock.now(), self.limits());
         self.state.times_mut().begin();
-        let mut cx =
-            Context::new(&mut self.state, &mut self.output, &mut self.counters, now, self.index).with_limits(limits);
+        let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now).with_limits(limits);
         self.stage.tick(&mut cx)?;
         let changed = !self.output.is_empty() || !self.state.overlay().delta().is_empty();
         let news = self.next_telling().is_some_and(|due| due <= self.job.monotonic.now());

@@ -320,7 +320,8 @@ impl<T: Data> Stream<T> {
     }
 
     /// Writes each value to a topic as one message. `name` is part of the messages' identity. Without a key or a queue
-    /// (see [`SinkBuilder`]) each task writes to the queue of its own number, in order.
+    /// (see [`SinkBuilder`]) each task writes to one queue, in order, on its own broker where the topic has
+    /// one there; which one hangs on the task's place alone, so new queues of a source move no other task's output.
     ///
     /// ```
     /// # use onceflow::{Delivery, StreamBuilder, codec::Utf8, testing::TestDriver};

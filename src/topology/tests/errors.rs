@@ -107,7 +107,7 @@ fn a_body_that_cannot_be_had_is_the_source_stages_affair() {
     let body = Err("compressed body is damaged");
     let record = SourceRecord { body, properties: b"", timestamp: Timestamp::MIN, offset: Offset::new(9) };
     let batch = SourceBatch { partition: &partition, records: vec![record] };
-    let mut cx = Context::new(&mut state, &mut output, &mut counters, Timestamp::MIN, 0);
+    let mut cx = Context::new(&mut state, &mut output, &mut counters, Timestamp::MIN);
     rooms.process(0, &batch, &mut cx).unwrap();
     assert_eq!(rooms.process(1, &batch, &mut cx).unwrap_err().kind(), ErrorKind::Bug);
     assert_eq!(output.sinks()[0].queues()[0].iter().next().unwrap().body, b"compressed body is damaged");
