@@ -1,4 +1,5 @@
-//! Faulty storage: each call of one standard run fails once, the disk is full from it on, or it writes a half.
+//! Faulty storage: each call of one standard run fails once, the disk is full from it on, or it writes a half; a sync
+//! takes long.
 
 use crate::dice::Dice;
 use crate::disk::{Disk, Kept};
@@ -45,6 +46,24 @@ pub fn run(subject: &dyn Subject, library: &Path, count: usize) {
     );
     ledger.finish(subject.name());
     images.finish(subject.name());
+}
+
+/// Runs in which one sync takes long, `count` of them, spread over all syncs of the run: nothing fails, and all is there.
+pub fn run_slow(subject: &dyn Subject, library: &Path, count: usize) {
+    let calls = record(subject, library, None).1.calls;
+    let syncs = calls.iter().filter(|call| call.class() == Some('s')).count();
+    assert!(syncs > 0, "{}: nothing is synced", subject.name());
+    let count = count.min(syncs);
+    for number in (0..count).map(|at| at * syncs / count + syncs / count / 2) {
+        let fault = Fault { class: 's', number, how: How::Slow };
+        let (watched, run) = record(subject, library, Some(fault));
+        assert!(run.success, "{}: {fault:?}: {}", subject.name(), run.output);
+        let seen = heard(&run.calls);
+        assert!(failures(&seen).is_empty(), "{}: {fault:?}: {:?}", subject.name(), failures(&seen));
+        let found = check(subject, &watched.path().join(PLACE), LIFE, &seen);
+        assert!(matches!(found, Ok(Found::Opened(_))), "{}: {fault:?}: {found:?}", subject.name());
+    }
+    println!("\nslow syncs: store={} syncs={syncs} slow={count} wrong=0", subject.name());
 }
 
 fn record(subject: &dyn Subject, library: &Path, fault: Option<Fault>) -> (tempfile::TempDir, Run) {

@@ -102,6 +102,10 @@ fn faults(name: &str) {
     with(name, |subject, library| faults::run(subject, library, number("ONCEFLOW_POWER_FAULTS", 100_000, 300, 20)));
 }
 
+fn slow_syncs(name: &str) {
+    with(name, |subject, library| faults::run_slow(subject, library, number("ONCEFLOW_POWER_SLOW", 20, 2, 1)));
+}
+
 fn flips(name: &str) {
     with(name, |subject, _| flips::run(subject, number("ONCEFLOW_POWER_FLIPS", 200, 12, 3) as u64));
 }
@@ -149,6 +153,26 @@ fn sled_is_right_or_says_so_after_each_fault() {
 #[test]
 fn the_log_has_all_that_was_acknowledged_after_each_fault() {
     faults("log");
+}
+
+#[test]
+fn fjall_outlives_a_sync_that_takes_long() {
+    slow_syncs("fjall");
+}
+
+#[test]
+fn rocksdb_outlives_a_sync_that_takes_long() {
+    slow_syncs("rocksdb");
+}
+
+#[test]
+fn sled_outlives_a_sync_that_takes_long() {
+    slow_syncs("sled");
+}
+
+#[test]
+fn the_log_outlives_a_sync_that_takes_long() {
+    slow_syncs("log");
 }
 
 #[test]

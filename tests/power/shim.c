@@ -9,7 +9,8 @@
  *   ONCEFLOW_POWER_WATCH   the directory, absolute, without a slash at its end
  *   ONCEFLOW_POWER_LOG     the file to write to; see recording.rs for its format
  *   ONCEFLOW_POWER_FAULT   optional: "<class> <number> <errno> <sticky>": the call of this class (a letter, see `classes`)
- *                          with this number, from 0, fails; errno 0: it writes the first half only. Sticky 1: so do all
+ *                          with this number, from 0, fails; errno 0: it writes the first half only; -2: it is
+ *                          a sync, and takes 10 s. Sticky 1: so do all
  *                          later calls that need space
  *
  * The file `marks` in the directory is how the process says what it has done: its writes are written down like others, and
@@ -31,6 +32,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -62,7 +64,7 @@ static long argument(const ucontext_t *context, int at) { return context->uc_mco
 #define CALL_(number, a, b, c, d, e, f, ...)                                                                            \
     power_call(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
-enum { PATH_BYTES = 4096, VECTORS_MAX = 1024 };
+enum { PATH_BYTES = 4096, VECTORS_MAX = 1024, SLOW = 2, SLOW_SECONDS = 10 };
 
 static char watched[PATH_BYTES];
 static size_t watched_length;
@@ -159,7 +161,7 @@ static void record(struct entry *entry, const char *path, const char *second, co
     }
 }
 
-/* Whether this call of a class is to fail: the negative errno, 0 for a short write, 1 for no. */
+/* Whether this call of a class is to fail: the negative errno, 0 for a short write, 1 for no, SLOW for one that takes long. */
 static long fault(char class, int needs_space) {
     long number = counts[strchr(classes, class) - classes]++;
     if (full && needs_space) return -fault_errno;
@@ -234,6 +236,12 @@ static long do_file(long number, const long *given, char operation, char class) 
     if (!watched_file(given[0], path, &status)) return CALL(number, given[0], given[1], given[2], given[3]);
     lock();
     long failure = fault(class, number == SYS_fallocate);
+    if (failure == SLOW) {
+        struct timespec time = {.tv_sec = SLOW_SECONDS};
+        unlock();
+        CALL(SYS_nanosleep, &time, 0);
+        lock();
+    }
     long result = failure <= 0 ? (failure < 0 ? failure : -EIO) : CALL(number, given[0], given[1], given[2], given[3]);
     struct entry entry = {.operation = (uint8_t)operation, .flag = S_ISDIR(status.st_mode), .result = result};
     entry.inode = status.st_ino;

@@ -36,6 +36,8 @@ pub enum How {
     Full,
     /// This write writes its first half.
     Short,
+    /// This sync works, and takes 10 s.
+    Slow,
 }
 
 /// A new directory, in memory where that is possible: what a sync would wait for is in the recording.
@@ -106,6 +108,7 @@ pub fn run(library: &Path, order: &str, watched: &Path, fault: Option<Fault>) ->
             How::Once => (EIO, 0),
             How::Full => (ENOSPC, 1),
             How::Short => (0, 0),
+            How::Slow => (-2, 0),
         };
         command.env("ONCEFLOW_POWER_FAULT", format!("{} {} {errno} {sticky}", fault.class, fault.number));
     }
