@@ -108,7 +108,7 @@ pub use onceflow_txn as txn;
 pub use onceflow_types as types;
 pub use processor::{
     DEAD_LETTER_BROKER, DEAD_LETTER_ERROR, DEAD_LETTER_OFFSET, DEAD_LETTER_QUEUE, DEAD_LETTER_STAGE, DEAD_LETTER_TOPIC,
-    DEAD_LETTER_TRUNCATED, DEAD_LETTER_UNIQUE_KEY, Emit, ErrorPolicy, Number,
+    DEAD_LETTER_TRUNCATED, DEAD_LETTER_UNIQUE_KEY, Emit, ErrorPolicy, JoinWindow, Number,
 };
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use status::{MembershipStatus, ProtocolCounters, RestoreProgress, Standing, TaskStatus};

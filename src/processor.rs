@@ -11,6 +11,7 @@ mod dead_letter;
 mod event_time;
 mod fan_out;
 mod guard;
+mod join;
 mod keyed;
 mod policy;
 mod process;
@@ -36,6 +37,10 @@ pub use dead_letter::{
 pub(crate) use event_time::{Generator, ProcessingTime, SelectTimestamp};
 pub(crate) use fan_out::{Branches, End, Merge};
 pub(crate) use guard::Guard;
+pub use join::JoinWindow;
+pub(crate) use join::{
+    IntervalJoin, JoinKind, JoinOptions, JoinPlace, JoinRule, LatestJoin, Side, SideRoom, Sided, TableJoin, is_missing,
+};
 pub use keyed::{Emit, Number};
 pub(crate) use keyed::{PerKey, PerKeyOptions};
 pub use policy::ErrorPolicy;

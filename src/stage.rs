@@ -126,6 +126,8 @@ pub struct Counters {
     pub failed: u64,
     /// Records that came too late for a window, once for each operator that they were late for.
     pub late: u64,
+    /// Records that came to a join without a key, so that they have no partner.
+    pub missing_keys: u64,
 }
 
 impl<'c> Context<'c> {

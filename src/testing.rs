@@ -371,6 +371,7 @@ fn sum(one: Counters, other: Counters) -> Counters {
         dead_letters: one.dead_letters + other.dead_letters,
         failed: one.failed + other.failed,
         late: one.late + other.late,
+        missing_keys: one.missing_keys + other.missing_keys,
     }
 }
 

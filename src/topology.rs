@@ -29,9 +29,11 @@
 mod assembly;
 mod builder;
 mod compile;
+mod copartition;
 mod describe;
 mod distinct;
 mod graph;
+mod joined;
 mod keyed_stream;
 mod placement;
 mod plan;
@@ -42,10 +44,13 @@ mod sink_builder;
 mod split;
 mod stateful;
 mod stream;
+mod table;
 mod top_n;
+mod window_join;
 mod windowed;
 
 pub use builder::{Source, StreamBuilder};
+pub use joined::{Joined, Joining, JoiningLatest};
 pub use keyed_stream::KeyedStream;
 pub use placement::{Placement, Scattered, Together};
 pub use plan::{Delivery, SinkPlan, SourcePlan, StartPolicy, Subtopology, Topology};
@@ -54,7 +59,9 @@ pub use running::{Repartitioned, Running};
 pub use sink_builder::SinkBuilder;
 pub use split::Split;
 pub use stream::{Fallible, Stream};
+pub use table::{JoiningTable, Table, TableJoined};
 pub use top_n::{Change, TOP_N_MAX, TopN};
+pub use window_join::{WindowJoin, WindowJoinKeys, WindowJoined, Windowing};
 pub use windowed::{WindowResults, WindowedBy};
 
 /// The number of queues of a repartition topic, unless it is told otherwise.

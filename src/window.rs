@@ -229,6 +229,14 @@ impl<T> Windowed<T> {
     }
 }
 
+impl<T> Windowed<Option<T>> {
+    /// The same window with the value, if there is one.
+    pub(crate) fn transpose(self) -> Option<Windowed<T>> {
+        let Windowed { window_start, window_end, value } = self;
+        Some(Windowed { window_start, window_end, value: value? })
+    }
+}
+
 mod as_millis {
     use onceflow_types::Timestamp;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -110,6 +110,7 @@ async fn tasks(
 ) -> Result<Vec<TaskSeat>> {
     let mut places: BTreeSet<(Arc<str>, u32)> = BTreeSet::new();
     let mut widest: Option<(usize, Arc<str>)> = None;
+    let mut of_sources = vec![];
     for source in &plan.sources {
         let queues = patience
             .of(|| log.partitions(&source.topic))
@@ -118,8 +119,11 @@ async fn tasks(
         if widest.as_ref().is_none_or(|(most, _)| queues.len() > *most) {
             widest = Some((queues.len(), source.topic.clone()));
         }
-        places.extend(queues.into_iter().map(|queue| (queue.broker, queue.queue)));
+        let queues: BTreeSet<_> = queues.into_iter().map(|queue| (queue.broker, queue.queue)).collect();
+        places.extend(queues.iter().cloned());
+        of_sources.push(queues);
     }
+    check_copartitioned(plan, &of_sources)?;
     let Some((_, widest)) = widest.filter(|(queues, _)| *queues > 0) else {
         return Err(Error::invalid(format!("no source of the subtopology has queues: subtopology={}", plan.name)));
     };
@@ -145,6 +149,26 @@ async fn tasks(
         fresh,
     });
     Ok(seats.collect())
+}
+
+/// Equal keys of the two sides of a join meet only when both topics have the same queues.
+fn check_copartitioned(plan: &Subtopology, queues: &[BTreeSet<(Arc<str>, u32)>]) -> Result<()> {
+    for sources in &plan.copartitioned {
+        let mut sides = sources.iter().filter_map(|at| Some((plan.sources.get(*at)?, queues.get(*at)?)));
+        let Some((first, wanted)) = sides.next() else { continue };
+        if let Some((other, found)) = sides.find(|(_, found)| *found != wanted) {
+            return Err(Error::invalid(format!(
+                "topics that are joined need the same queues on the same brokers, bring one side through a repartition: \
+                 subtopology={} topic={} queues={} other_topic={} other_queues={}",
+                plan.name,
+                first.topic,
+                wanted.len(),
+                other.topic,
+                found.len()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A job that has never run: only then start policies count. Afterwards a queue without a journal is a new queue.

@@ -52,6 +52,11 @@ pub(super) fn decode<V: StateValue>(bytes: &[u8], migration: Option<&Migration<V
     Ok((value, time))
 }
 
+/// Appends a value of a table without versions and times.
+pub(crate) fn encode_stored<V: StateValue>(value: &V, to: &mut Vec<u8>) -> Result<()> {
+    encode(value, 0, NO_TIME, to)
+}
+
 /// Reads a value of a table without a migration.
 pub(crate) fn decode_stored<V: StateValue>(bytes: &[u8]) -> Result<V> {
     decode(bytes, None).map(|(value, _)| value)

@@ -106,7 +106,7 @@ impl<'p> Assembly<'p> {
     /// The inputs that reach the present node: the nearest sources and operators with a time of their own before it.
     pub(super) fn inputs(&self) -> Result<BTreeMap<Input, &'p Kind>> {
         let mut found = BTreeMap::new();
-        let mut open: Vec<NodeId> = self.node(self.current)?.inputs.clone();
+        let mut open: Vec<NodeId> = self.node(self.current)?.time_inputs().to_vec();
         let mut seen = BTreeSet::new();
         while let Some(id) = open.pop() {
             let node = self.node(id)?;
@@ -114,7 +114,7 @@ impl<'p> Assembly<'p> {
                 Some(input) => {
                     found.insert(input, &node.kind);
                 }
-                None if seen.insert(id) => open.extend(&node.inputs),
+                None if seen.insert(id) => open.extend(node.time_inputs()),
                 None => {}
             }
         }
@@ -198,8 +198,9 @@ fn stage_label(kind: &Kind) -> Arc<str> {
         Kind::PerKey { options, .. } => options.table.as_str().into(),
         Kind::Window { options, .. } => options.table.as_str().into(),
         Kind::Process { options } => options.table.as_str().into(),
+        Kind::Join { options } => options.table.as_str().into(),
         Kind::Operator { word, label } => label.clone().unwrap_or_else(|| (*word).into()),
-        Kind::EventTime { word } | Kind::Port { word, .. } => (*word).into(),
+        Kind::EventTime { word } | Kind::Port { word, .. } | Kind::Side { word } => (*word).into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks a program and cuts it into subtopologies.
 
 use super::assembly::{Part, Unmade, assemble};
+use super::copartition::copartitioned;
 use super::describe::Description;
 use super::graph::{Graph, Kind, Node, NodeId, repartition_topic};
 use super::plan::{Delivery, SinkPlan, SourcePlan, StartPolicy, Subtopology, Topology};
@@ -107,10 +108,13 @@ fn check_names(nodes: &[Node]) -> Result<()> {
             Kind::PerKey { options, .. } => ("operator", &options.table),
             Kind::Window { options, .. } => ("operator", &options.table),
             Kind::Process { options } => ("operator", &options.table),
+            Kind::Join { options } => ("operator", &options.table),
             Kind::Sink { name, .. } => ("sink", name),
-            Kind::RepartitionWrite { .. } | Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => {
-                continue;
-            }
+            Kind::RepartitionWrite { .. }
+            | Kind::Operator { .. }
+            | Kind::EventTime { .. }
+            | Kind::Port { .. }
+            | Kind::Side { .. } => continue,
         };
         if !seen.insert((what, name.as_str())) {
             return Err(Error::invalid(format!("{what} name is used twice: name={name}")));
@@ -169,13 +173,14 @@ impl Cut<'_> {
             }
         }
         self.check_topics(&sources, &sinks)?;
+        let copartitioned = copartitioned(&nodes, members, &part.sources);
         let name = self.name(members, &sources)?;
         self.named.push((name.clone(), members.to_vec()));
         // Made once here, so that a program that cannot be made is refused now and not in a task.
         assemble(&part)?;
         let build = move || assemble(&part).unwrap_or_else(|error| Box::new(Unmade(Some(error))));
         let timed = sources.iter().any(|source| source.timed);
-        Ok(Subtopology { name, sources, sinks, tables, timed, build: Arc::new(build) })
+        Ok(Subtopology { name, sources, copartitioned, sinks, tables, timed, build: Arc::new(build) })
     }
 
     fn source(&self, node: &Node, timed: bool) -> Option<SourcePlan> {

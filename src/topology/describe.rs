@@ -173,10 +173,14 @@ fn title(kind: &Kind) -> String {
         Kind::RepartitionRead { name } => format!("repartitioned {name}"),
         Kind::RepartitionWrite { name, .. } => format!("repartition {name}"),
         Kind::Operator { word, label: Some(label) } => format!("{word} {label}"),
-        Kind::Operator { word, label: None } | Kind::EventTime { word } | Kind::Port { word, .. } => (*word).to_owned(),
+        Kind::Operator { word, label: None }
+        | Kind::EventTime { word }
+        | Kind::Port { word, .. }
+        | Kind::Side { word } => (*word).to_owned(),
         Kind::PerKey { word, options } => format!("{word} {}", options.table),
         Kind::Window { word, options } => format!("windowed {word} {}", options.table),
         Kind::Process { options } => format!("process {}", options.table),
+        Kind::Join { options } => format!("{} join {}", options.kind.word(), options.table),
         Kind::Sink { name, .. } => format!("sink {name}"),
     }
 }
@@ -197,7 +201,11 @@ fn details(kind: &Kind, job: &Name) -> Vec<String> {
         Kind::RepartitionWrite { name, queues } => {
             vec![format!("topic={}", repartition_topic(job, name)), format!("queues={queues}")]
         }
-        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } | Kind::Process { .. } => vec![],
+        Kind::Operator { .. }
+        | Kind::EventTime { .. }
+        | Kind::Port { .. }
+        | Kind::Side { .. }
+        | Kind::Process { .. } => vec![],
         Kind::PerKey { options, .. } => {
             let emit = match options.emit {
                 Emit::EveryUpdate => "every-update",
@@ -207,6 +215,7 @@ fn details(kind: &Kind, job: &Name) -> Vec<String> {
             [format!("emit={emit}")].into_iter().chain(time_to_live).collect()
         }
         Kind::Window { options, .. } => window_details(options),
+        Kind::Join { options } => vec![options.rule.to_string()],
         Kind::Sink { topic, delivery, .. } => {
             vec![format!("topic={topic}"), format!("delivery={}", delivery_word(*delivery))]
         }
@@ -218,8 +227,8 @@ fn shape(kind: &Kind) -> Shape {
         Kind::Source { .. } => Shape::Source,
         Kind::RepartitionRead { name } => Shape::RepartitionRead(name.clone()),
         Kind::RepartitionWrite { name, .. } => Shape::RepartitionWrite(name.clone()),
-        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => Shape::Operator,
-        Kind::PerKey { .. } | Kind::Window { .. } | Kind::Process { .. } => Shape::Table,
+        Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } | Kind::Side { .. } => Shape::Operator,
+        Kind::PerKey { .. } | Kind::Window { .. } | Kind::Process { .. } | Kind::Join { .. } => Shape::Table,
         Kind::Sink { .. } => Shape::Sink,
     }
 }
@@ -229,10 +238,13 @@ fn identity(kind: &Kind) -> Option<String> {
         Kind::Source { name, topic, .. } => Some(format!("source {name} {topic}")),
         Kind::RepartitionRead { name } => Some(format!("repartitioned {name}")),
         Kind::RepartitionWrite { name, queues } => Some(format!("repartition {name} {queues}")),
+        // Which side is which must agree: swapped ones read each other's rows.
+        Kind::Side { word } => Some((*word).to_owned()),
         Kind::Operator { .. } | Kind::EventTime { .. } | Kind::Port { .. } => None,
         Kind::PerKey { word, options } => Some(format!("{word} {}", options.table)),
         Kind::Process { options } => Some(format!("process {}", options.table)),
         Kind::Window { word, options } => Some(format!("windowed {word} {} {}", options.table, options.windows)),
+        Kind::Join { options } => Some(format!("{} join {} {}", options.kind.word(), options.table, options.rule)),
         Kind::Sink { name, topic, delivery } => Some(format!("sink {name} {topic} {}", delivery_word(*delivery))),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::assembly::Assembly;
 use super::plan::{Delivery, StartPolicy};
-use crate::processor::{ErrorPolicy, Ingest, PerKeyOptions, ProcessOptions, WindowOptions};
+use crate::processor::{ErrorPolicy, Ingest, JoinOptions, JoinRule, PerKeyOptions, ProcessOptions, WindowOptions};
 use crate::time::{IDLE_TIMEOUT_DEFAULT, OUT_OF_ORDERNESS_DEFAULT};
 use onceflow_types::{Error, Name, Result};
 use std::any::Any;
@@ -81,6 +81,14 @@ pub(super) enum Kind {
         word: &'static str,
         options: WindowOptions,
     },
+    /// Marks the records of one side of what comes next: the sides must be partitioned alike.
+    Side {
+        word: &'static str,
+    },
+    /// Joins two sides; late records of the left one go to port 1, of the right one to port 2.
+    Join {
+        options: JoinOptions,
+    },
     Sink {
         name: Name,
         topic: Arc<str>,
@@ -113,7 +121,11 @@ type Maker<R> = dyn Fn(&mut Assembly<'_>) -> Result<R> + Send + Sync;
 impl Kind {
     /// Whether it works with time: its output has a time of its own.
     pub(super) fn is_timed(&self) -> bool {
-        matches!(self, Kind::Window { .. } | Kind::Process { .. })
+        match self {
+            Kind::Window { .. } | Kind::Process { .. } => true,
+            Kind::Join { options } => options.rule != JoinRule::Table,
+            _ => false,
+        }
     }
 
     /// Whether it goes by time, so that what lies before it must say how far time has come.
@@ -127,7 +139,18 @@ impl Kind {
             Kind::PerKey { options, .. } => Some(&options.table),
             Kind::Window { options, .. } => Some(&options.table),
             Kind::Process { options } => Some(&options.table),
+            Kind::Join { options } => Some(&options.table),
             _ => None,
+        }
+    }
+}
+
+impl Node {
+    /// The inputs whose event time it goes by. A table's is nobody's.
+    pub(super) fn time_inputs(&self) -> &[NodeId] {
+        match &self.kind {
+            Kind::Join { options } if options.rule == JoinRule::Table => self.inputs.get(..1).unwrap_or_default(),
+            _ => &self.inputs,
         }
     }
 }

@@ -54,6 +54,8 @@ pub struct Subtopology {
     pub name: Name,
     /// What it reads; the index is the `source` of [`Stage::process`].
     pub sources: Vec<SourcePlan>,
+    /// Sources that meet in a join, by their indexes: their topics need the same queues.
+    pub copartitioned: Vec<Vec<usize>>,
     /// What it writes; the index is the `sink` of [`Output`](crate::output::Output).
     pub sinks: Vec<SinkPlan>,
     /// The tables that it names in the task's state.
@@ -139,6 +141,7 @@ impl fmt::Debug for Subtopology {
         f.debug_struct("Subtopology")
             .field("name", &self.name)
             .field("sources", &self.sources)
+            .field("copartitioned", &self.copartitioned)
             .field("sinks", &self.sinks)
             .field("tables", &self.tables)
             .field("timed", &self.timed)

@@ -294,14 +294,18 @@ impl<T: Data> Stream<T> {
             let next = assembly.next::<T>()?;
             Ok(Box::new(next))
         });
-        let mut graph = self.graph.borrow_mut();
-        if !Rc::ptr_eq(&self.graph, &other.graph) {
-            graph.errors.push(Error::invalid("streams of two builders cannot be merged"));
-        } else if let Some(node) = graph.node_mut(node) {
-            node.inputs.push(other.node);
-        }
-        drop(graph);
+        other.flow_into(&self.graph, node);
         Stream::new(&self.graph, node)
+    }
+
+    /// Makes this stream one more input of a node.
+    pub(super) fn flow_into(&self, graph: &SharedGraph, node: NodeId) {
+        let mut graph_of_node = graph.borrow_mut();
+        if !Rc::ptr_eq(&self.graph, graph) {
+            graph_of_node.errors.push(Error::invalid("streams of two builders cannot be merged"));
+        } else if let Some(node) = graph_of_node.node_mut(node) {
+            node.inputs.push(self.node);
+        }
     }
 
     /// Gives each value a key. Nothing moves yet: records are brought together by key only where an operator with state

@@ -14,6 +14,8 @@
 
 mod batch;
 mod dice;
+mod join_batch;
+mod joins;
 mod run;
 
 use run::Stores;
@@ -35,11 +37,16 @@ fn streams(default: u64) -> Vec<u64> {
 /// Aim: whatever the windows, the trigger, the cuts and the crashes are, results and late records of each key are those of
 /// the batch implementation, in their order. Method: everything follows from a seed, which a failure names.
 fn equal(seeds: Vec<u64>, stores: Stores) {
+    each(seeds, |seed| run::run(seed, stores));
+}
+
+fn each(seeds: Vec<u64>, run: impl Fn(u64) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
     let share = seeds.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
         for seeds in seeds.chunks(share) {
-            scope.spawn(move || seeds.iter().for_each(|seed| run::run(*seed, stores)));
+            let run = &run;
+            scope.spawn(move || seeds.iter().for_each(|seed| run(*seed)));
         }
     });
 }
@@ -47,6 +54,24 @@ fn equal(seeds: Vec<u64>, stores: Stores) {
 #[test]
 fn the_engine_equals_the_batch_implementation() {
     equal(streams(STREAMS), Stores::Memory);
+}
+
+/// Aim and method as above, for every kind of join.
+#[test]
+fn joins_equal_their_batch_implementation() {
+    each(streams(STREAMS), |seed| joins::run(seed, Stores::Memory));
+}
+
+#[cfg(feature = "fjall")]
+#[test]
+fn joins_equal_their_batch_implementation_on_fjall() {
+    each(streams(STREAMS_ON_DISK), |seed| joins::run(seed, Stores::Disk(onceflow::storage::Backend::Fjall)));
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn joins_equal_their_batch_implementation_on_rocksdb() {
+    each(streams(STREAMS_ON_DISK), |seed| joins::run(seed, Stores::Disk(onceflow::storage::Backend::RocksDb)));
 }
 
 #[cfg(feature = "fjall")]

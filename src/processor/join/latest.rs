@@ -1,0 +1,255 @@
+//! The join without windows: the latest value of each side, for a time.
+
+use super::interval::JoinPlace;
+use super::{JoinKind, JoinOptions, Side, Sided, is_missing};
+use crate::codec::{Data, Key, StateValue, decode_key, encode_key};
+use crate::processor::{BATCH_RECORDS_MAX, Push};
+use crate::record::{Origin, Record};
+use crate::stage::Context;
+use crate::state::{Due, TaskState, TimerKind, Timers, ValueTable};
+use crate::time::{Progress, Watermark, is_event_time};
+use onceflow_types::{Result, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The latest values of a key, with their times.
+#[derive(Serialize, Deserialize)]
+struct Latest<L, R> {
+    left: Option<(i64, L)>,
+    right: Option<(i64, R)>,
+    /// When the key's timer is due.
+    armed: Option<i64>,
+}
+
+impl<L, R> Latest<L, R> {
+    const NONE: Latest<L, R> = Latest { left: None, right: None, armed: None };
+
+    /// Forgets what was too old at a watermark.
+    fn expire(&mut self, live: i64, now: i64) {
+        self.left.take_if(|(time, _)| time.saturating_add(live) <= now);
+        self.right.take_if(|(time, _)| time.saturating_add(live) <= now);
+    }
+
+    /// When the next of them expires.
+    fn next(&self, live: i64) -> Option<i64> {
+        let times = [self.left.as_ref().map(|(time, _)| *time), self.right.as_ref().map(|(time, _)| *time)];
+        times.into_iter().flatten().min().map(|time| time.saturating_add(live))
+    }
+}
+
+/// Puts a value in its place, unless a younger one is there.
+fn replace<V>(slot: &mut Option<(i64, V)>, time: i64, value: V) {
+    if slot.as_ref().is_none_or(|(before, _)| *before <= time) {
+        *slot = Some((time, value));
+    }
+}
+
+/// A join of latest values. `F` makes a result of a pair, or of a value without a partner; `None` for none.
+pub(crate) struct LatestJoin<K, L, R, O, F> {
+    /// How long a value counts, in milliseconds of event time.
+    live: i64,
+    kind: JoinKind,
+    function: Arc<F>,
+    table: ValueTable<K, Latest<L, R>>,
+    timers: Timers,
+    key: Vec<u8>,
+    out: Vec<Record<(K, O)>>,
+    late_left: Vec<Record<(K, L)>>,
+    late_right: Vec<Record<(K, R)>>,
+    place: JoinPlace<K, L, R, O>,
+}
+
+impl<K, L, R, O, F> LatestJoin<K, L, R, O, F>
+where
+    K: Key,
+    L: Data + StateValue,
+    R: Data + StateValue,
+    O: Data,
+    F: Fn(Option<&L>, Option<&R>) -> Option<O> + Send + Sync,
+{
+    pub(crate) fn new(live: i64, options: &JoinOptions, function: Arc<F>, place: JoinPlace<K, L, R, O>) -> Self {
+        LatestJoin {
+            live,
+            kind: options.kind,
+            function,
+            table: ValueTable::with_cache(options.table.clone(), options.cache_entries),
+            timers: Timers::new(options.table.clone()),
+            key: vec![],
+            out: vec![],
+            late_left: vec![],
+            late_right: vec![],
+            place,
+        }
+    }
+
+    /// No result is older than what is still alive.
+    fn output_time(&self) -> Timestamp {
+        self.place.clock.time().saturating_add(-self.live)
+    }
+
+    fn add(&mut self, record: Record<(K, Sided<L, R>)>, cx: &mut Context<'_>) -> Result<()> {
+        let Record { value: (key, value), timestamp, origin, .. } = record;
+        if !is_event_time(timestamp) {
+            return Err(crate::window::out_of_range(timestamp));
+        }
+        let (time, now) = (timestamp.as_millis(), self.place.clock.time().as_millis());
+        if time.saturating_add(self.live) <= now {
+            let watermark = Timestamp::MIN;
+            match value {
+                Sided::Left(value) => self.late_left.push(Record { value: (key, value), timestamp, watermark, origin }),
+                Sided::Right(value) => {
+                    self.late_right.push(Record { value: (key, value), timestamp, watermark, origin });
+                }
+            }
+            return Ok(());
+        }
+        let function = &*self.function;
+        let (result, time_of_result) = if is_missing(&key) {
+            let result = match &value {
+                Sided::Left(left) => function(Some(left), None),
+                Sided::Right(right) => function(None, Some(right)),
+            };
+            (result, time)
+        } else {
+            let mut entry = self.table.entry(&key, cx.state)?;
+            let latest = entry.get_or_insert_with(|| Latest::NONE);
+            latest.expire(self.live, now);
+            let met = match &value {
+                Sided::Left(left) => {
+                    meet(latest.right.as_ref(), self.kind, Side::Left, time, |right| function(Some(left), right))
+                }
+                Sided::Right(right) => {
+                    meet(latest.left.as_ref(), self.kind, Side::Right, time, |left| function(left, Some(right)))
+                }
+            };
+            match value {
+                Sided::Left(left) => replace(&mut latest.left, time, left),
+                Sided::Right(right) => replace(&mut latest.right, time, right),
+            }
+            if let (None, Some(next)) = (latest.armed, latest.next(self.live)) {
+                latest.armed = Some(next);
+                self.key.clear();
+                encode_key(&key, &mut self.key)?;
+                self.timers.set(TimerKind::Event, Timestamp::from_millis(next), &self.key, cx.state)?;
+            }
+            met
+        };
+        if let Some(result) = result {
+            let (timestamp, watermark) = (Timestamp::from_millis(time_of_result), self.output_time());
+            self.out.push(Record { value: (key, result), timestamp, watermark, origin });
+        }
+        Ok(())
+    }
+
+    /// A key's timer is due: what has expired goes, and a later one is waited for.
+    fn fire(&mut self, due: &Due, state: &mut TaskState) -> Result<()> {
+        let key: K = decode_key(&due.what)?;
+        let mut entry = self.table.entry(&key, state)?;
+        let Some(latest) = entry.get_mut() else { return Ok(()) };
+        latest.expire(self.live, due.time.as_millis());
+        latest.armed = latest.next(self.live);
+        match latest.armed {
+            Some(next) => self.timers.set(TimerKind::Event, Timestamp::from_millis(next), &due.what, state),
+            None => {
+                entry.remove();
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets what has expired, unless the epoch is full before. Nobody sees what is left over for the next one.
+    fn catch_up(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let now = self.place.clock.time();
+        while self.timers.next(TimerKind::Event) <= now {
+            if cx.is_full() {
+                cx.state.times_mut().set_behind();
+                return Ok(());
+            }
+            for due in self.timers.take_due(TimerKind::Event, now, cx.state)? {
+                self.fire(&due, cx.state)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let mut cx = cx.of_input(self.place.input);
+        let late = self.late_left.len() + self.late_right.len();
+        if late > 0 {
+            cx.counters.late += late as u64;
+            self.place.guard.count_late(late);
+            self.place.next_left.push(&mut self.late_left, &mut cx)?;
+            self.place.next_right.push(&mut self.late_right, &mut cx)?;
+        }
+        self.place.next.push(&mut self.out, &mut cx)
+    }
+}
+
+/// The result of a value of one side with the latest of the other, or of it alone; and the result's time.
+fn meet<V, O>(
+    other: Option<&(i64, V)>,
+    kind: JoinKind,
+    side: Side,
+    time: i64,
+    result: impl Fn(Option<&V>) -> Option<O>,
+) -> (Option<O>, i64) {
+    match other {
+        Some((other_time, other)) => (result(Some(other)), time.max(*other_time)),
+        None if kind.keeps(side) => (result(None), time),
+        None => (None, time),
+    }
+}
+
+impl<K, L, R, O, F> Push<(K, Sided<L, R>)> for LatestJoin<K, L, R, O, F>
+where
+    K: Key,
+    L: Data + StateValue,
+    R: Data + StateValue,
+    O: Data,
+    F: Fn(Option<&L>, Option<&R>) -> Option<O> + Send + Sync,
+{
+    fn open(&mut self, state: &mut TaskState) -> Result<()> {
+        self.table.open(state)?;
+        let acted_on = self.timers.open(state)?;
+        self.place.clock.restore(acted_on);
+        self.place.next.open(state)?;
+        self.place.next_left.open(state)?;
+        self.place.next_right.open(state)
+    }
+
+    fn push(&mut self, records: &mut Vec<Record<(K, Sided<L, R>)>>, cx: &mut Context<'_>) -> Result<()> {
+        for record in records.drain(..) {
+            if self.place.clock.hear_record(cx.input(), record.watermark) {
+                self.catch_up(cx)?;
+            }
+            let (origin, timestamp): (Origin, _) = (record.origin, record.timestamp);
+            if let Err(error) = self.add(record, cx) {
+                self.place.guard.reject(error, origin, timestamp, cx)?;
+            }
+            if self.out.len() >= BATCH_RECORDS_MAX {
+                self.flush(cx)?;
+            }
+        }
+        self.flush(cx)
+    }
+
+    fn advance(&mut self, progress: Progress, cx: &mut Context<'_>) -> Result<()> {
+        self.place.clock.hear(progress);
+        self.catch_up(cx)?;
+        self.flush(cx)?;
+        let watermark = Watermark { time: self.output_time(), idle: self.place.clock.watermark().idle };
+        let progress = Progress { input: self.place.input, watermark };
+        let mut cx = cx.of_input(self.place.input);
+        self.place.next_left.advance(progress, &mut cx)?;
+        self.place.next_right.advance(progress, &mut cx)?;
+        self.place.next.advance(progress, &mut cx)
+    }
+
+    fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        self.table.seal(cx.state)?;
+        self.timers.seal(self.place.clock.time(), cx.state)?;
+        self.place.next_left.seal(cx)?;
+        self.place.next_right.seal(cx)?;
+        self.place.next.seal(cx)
+    }
+}
