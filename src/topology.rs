@@ -40,6 +40,7 @@ mod plan;
 mod processed;
 mod running;
 mod running_aggregates;
+mod sides;
 mod sink_builder;
 mod split;
 mod stateful;

@@ -4,6 +4,7 @@ mod interval;
 mod latest;
 mod lookup;
 mod missing;
+mod place;
 mod rows;
 
 use super::{Push, pass_on};
@@ -16,10 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use interval::{IntervalJoin, JoinPlace};
+pub(crate) use interval::IntervalJoin;
 pub(crate) use latest::LatestJoin;
 pub(crate) use lookup::TableJoin;
 pub(crate) use missing::is_missing;
+pub(crate) use place::{JoinPlace, LateRecords};
 
 /// Which records of two keyed streams belong together by time: a right record from `before` before the left one to `after`
 /// behind it, both included.
@@ -149,6 +151,23 @@ pub(crate) enum Side {
 pub(crate) enum Sided<L, R> {
     Left(L),
     Right(R),
+}
+
+impl<L, R> Sided<L, R> {
+    fn side(&self) -> Side {
+        match self {
+            Sided::Left(_) => Side::Left,
+            Sided::Right(_) => Side::Right,
+        }
+    }
+
+    /// The left value or the right one.
+    fn values(&self) -> (Option<&L>, Option<&R>) {
+        match self {
+            Sided::Left(left) => (Some(left), None),
+            Sided::Right(right) => (None, Some(right)),
+        }
+    }
 }
 
 /// Which partners a join looks for.

@@ -2,9 +2,9 @@
 
 use super::assembly::room;
 use super::graph::{Kind, NodeId};
-use super::joined::{Sides, set_policy};
 use super::keyed_stream::KeyedStream;
 use super::placement::{Input, Placement, Together};
+use super::sides::{Sides, set_policy};
 use super::stream::Stream;
 use crate::codec::{Data, Key, StateValue};
 use crate::processor::{ErrorPolicy, JoinKind, JoinOptions, JoinRule, Sided, TableJoin};

@@ -1,8 +1,8 @@
 //! The join of all records that fall into one window: `join`, `where_key`, `equal_to`, `window`, `apply`.
 
-use super::joined::{Sides, set_policy};
 use super::keyed_stream::KeyedStream;
 use super::placement::{Scattered, Together};
+use super::sides::{Sides, set_policy};
 use super::stream::Stream;
 use super::windowed::WindowResults;
 use crate::codec::{Data, Key, Wire};

@@ -1,13 +1,12 @@
 //! The join without windows: the latest value of each side, for a time.
 
-use super::interval::JoinPlace;
-use super::{JoinKind, JoinOptions, Side, Sided, is_missing};
+use super::{JoinKind, JoinOptions, JoinPlace, Side, Sided, is_missing};
 use crate::codec::{Data, Key, StateValue, decode_key, encode_key};
 use crate::processor::{BATCH_RECORDS_MAX, Push};
 use crate::record::{Origin, Record};
 use crate::stage::Context;
 use crate::state::{Due, TaskState, TimerKind, Timers, ValueTable};
-use crate::time::{Progress, Watermark, is_event_time};
+use crate::time::{Progress, is_event_time};
 use onceflow_types::{Result, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -54,8 +53,6 @@ pub(crate) struct LatestJoin<K, L, R, O, F> {
     timers: Timers,
     key: Vec<u8>,
     out: Vec<Record<(K, O)>>,
-    late_left: Vec<Record<(K, L)>>,
-    late_right: Vec<Record<(K, R)>>,
     place: JoinPlace<K, L, R, O>,
 }
 
@@ -76,8 +73,6 @@ where
             timers: Timers::new(options.table.clone()),
             key: vec![],
             out: vec![],
-            late_left: vec![],
-            late_right: vec![],
             place,
         }
     }
@@ -88,57 +83,55 @@ where
     }
 
     fn add(&mut self, record: Record<(K, Sided<L, R>)>, cx: &mut Context<'_>) -> Result<()> {
-        let Record { value: (key, value), timestamp, origin, .. } = record;
-        if !is_event_time(timestamp) {
-            return Err(crate::window::out_of_range(timestamp));
+        if !is_event_time(record.timestamp) {
+            return Err(crate::window::out_of_range(record.timestamp));
         }
-        let (time, now) = (timestamp.as_millis(), self.place.clock.time().as_millis());
-        if time.saturating_add(self.live) <= now {
-            let watermark = Timestamp::MIN;
-            match value {
-                Sided::Left(value) => self.late_left.push(Record { value: (key, value), timestamp, watermark, origin }),
-                Sided::Right(value) => {
-                    self.late_right.push(Record { value: (key, value), timestamp, watermark, origin });
-                }
-            }
+        let time = record.timestamp.as_millis();
+        if time.saturating_add(self.live) <= self.place.clock.time().as_millis() {
+            self.place.put_late(record);
             return Ok(());
         }
-        let function = &*self.function;
-        let (result, time_of_result) = if is_missing(&key) {
-            let result = match &value {
-                Sided::Left(left) => function(Some(left), None),
-                Sided::Right(right) => function(None, Some(right)),
-            };
-            (result, time)
+        let Record { value: (key, value), origin, .. } = record;
+        let (result, time) = if is_missing(&key) {
+            let (left, right) = value.values();
+            ((self.function)(left, right), time)
         } else {
-            let mut entry = self.table.entry(&key, cx.state)?;
-            let latest = entry.get_or_insert_with(|| Latest::NONE);
-            latest.expire(self.live, now);
-            let met = match &value {
-                Sided::Left(left) => {
-                    meet(latest.right.as_ref(), self.kind, Side::Left, time, |right| function(Some(left), right))
-                }
-                Sided::Right(right) => {
-                    meet(latest.left.as_ref(), self.kind, Side::Right, time, |left| function(left, Some(right)))
-                }
-            };
-            match value {
-                Sided::Left(left) => replace(&mut latest.left, time, left),
-                Sided::Right(right) => replace(&mut latest.right, time, right),
-            }
-            if let (None, Some(next)) = (latest.armed, latest.next(self.live)) {
-                latest.armed = Some(next);
-                self.key.clear();
-                encode_key(&key, &mut self.key)?;
-                self.timers.set(TimerKind::Event, Timestamp::from_millis(next), &self.key, cx.state)?;
-            }
-            met
+            self.meet(&key, value, time, cx.state)?
         };
         if let Some(result) = result {
-            let (timestamp, watermark) = (Timestamp::from_millis(time_of_result), self.output_time());
+            let (timestamp, watermark) = (Timestamp::from_millis(time), self.output_time());
             self.out.push(Record { value: (key, result), timestamp, watermark, origin });
         }
         Ok(())
+    }
+
+    /// Brings a value together with the latest of the other side, then keeps it; returns the result and its time.
+    fn meet(&mut self, key: &K, value: Sided<L, R>, time: i64, state: &mut TaskState) -> Result<(Option<O>, i64)> {
+        let (function, kind) = (&*self.function, self.kind);
+        let mut entry = self.table.entry(key, state)?;
+        let latest = entry.get_or_insert_with(|| Latest::NONE);
+        latest.expire(self.live, self.place.clock.time().as_millis());
+        let met = match value {
+            Sided::Left(left) => {
+                let met =
+                    pair(latest.right.as_ref(), kind.keeps(Side::Left), time, |right| function(Some(&left), right));
+                replace(&mut latest.left, time, left);
+                met
+            }
+            Sided::Right(right) => {
+                let met =
+                    pair(latest.left.as_ref(), kind.keeps(Side::Right), time, |left| function(left, Some(&right)));
+                replace(&mut latest.right, time, right);
+                met
+            }
+        };
+        if let (None, Some(next)) = (latest.armed, latest.next(self.live)) {
+            latest.armed = Some(next);
+            self.key.clear();
+            encode_key(key, &mut self.key)?;
+            self.timers.set(TimerKind::Event, Timestamp::from_millis(next), &self.key, state)?;
+        }
+        Ok(met)
     }
 
     /// A key's timer is due: what has expired goes, and a later one is waited for.
@@ -173,29 +166,20 @@ where
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        let mut cx = cx.of_input(self.place.input);
-        let late = self.late_left.len() + self.late_right.len();
-        if late > 0 {
-            cx.counters.late += late as u64;
-            self.place.guard.count_late(late);
-            self.place.next_left.push(&mut self.late_left, &mut cx)?;
-            self.place.next_right.push(&mut self.late_right, &mut cx)?;
-        }
-        self.place.next.push(&mut self.out, &mut cx)
+        self.place.flush(&mut self.out, cx)
     }
 }
 
-/// The result of a value of one side with the latest of the other, or of it alone; and the result's time.
-fn meet<V, O>(
+/// The result of a value with the latest of the other side, or of it alone if such come out; and the result's time.
+fn pair<V, O>(
     other: Option<&(i64, V)>,
-    kind: JoinKind,
-    side: Side,
+    keeps: bool,
     time: i64,
     result: impl Fn(Option<&V>) -> Option<O>,
 ) -> (Option<O>, i64) {
     match other {
         Some((other_time, other)) => (result(Some(other)), time.max(*other_time)),
-        None if kind.keeps(side) => (result(None), time),
+        None if keeps => (result(None), time),
         None => (None, time),
     }
 }
@@ -212,9 +196,7 @@ where
         self.table.open(state)?;
         let acted_on = self.timers.open(state)?;
         self.place.clock.restore(acted_on);
-        self.place.next.open(state)?;
-        self.place.next_left.open(state)?;
-        self.place.next_right.open(state)
+        self.place.open(state)
     }
 
     fn push(&mut self, records: &mut Vec<Record<(K, Sided<L, R>)>>, cx: &mut Context<'_>) -> Result<()> {
@@ -237,19 +219,12 @@ where
         self.place.clock.hear(progress);
         self.catch_up(cx)?;
         self.flush(cx)?;
-        let watermark = Watermark { time: self.output_time(), idle: self.place.clock.watermark().idle };
-        let progress = Progress { input: self.place.input, watermark };
-        let mut cx = cx.of_input(self.place.input);
-        self.place.next_left.advance(progress, &mut cx)?;
-        self.place.next_right.advance(progress, &mut cx)?;
-        self.place.next.advance(progress, &mut cx)
+        self.place.advance(self.output_time(), cx)
     }
 
     fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
         self.table.seal(cx.state)?;
         self.timers.seal(self.place.clock.time(), cx.state)?;
-        self.place.next_left.seal(cx)?;
-        self.place.next_right.seal(cx)?;
-        self.place.next.seal(cx)
+        self.place.seal(cx)
     }
 }
