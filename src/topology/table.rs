@@ -15,11 +15,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
-    /// Takes the stream for the changes of a table: the last value of each key, in the order of the log. `name` is the name of
-    /// the repartition that brings keys together, if one is needed. Streams are joined with it by
+    /// Takes the stream for the changes of a table: the last value of each key, in the order of the log. If a repartition is
+    /// needed that brings keys together, its name is `<name>-table`. Streams are joined with it by
     /// [`join_table`](Self::join_table).
     pub fn table(&self, name: &str) -> Table<K, T> {
-        let Input { stream, write } = P::together(self, name);
+        let Input { stream, write } = P::together(self, &format!("{name}-table"));
         Table { changes: KeyedStream::new(stream).map_values(Some), write }
     }
 
