@@ -2,7 +2,7 @@
 
 use crate::journal::Decided;
 use crate::run::Setting;
-use crate::workload::{Expected, Sum};
+use crate::workload::{Changes, Sum};
 use crate::world::World;
 use onceflow::txn::{Frame, IDENTITY_PROPERTY, Identity};
 use onceflow::types::{Epoch, Incarnation, Name, Partition, Sequence, TaskId};
@@ -91,7 +91,9 @@ pub(crate) fn check(world: &World, setting: &Setting) -> Found {
         check_channels(writer, topic, &channels, &by_task, &mut found);
         if topic == crate::workload::OUTPUT {
             let view = channels.values().flat_map(|channel| channel.values());
-            found.violations.extend(check_sums(view.flat_map(|output| &output.outputs), &setting.expected.borrow()));
+            found
+                .violations
+                .extend(check_sums(view.flat_map(|output| &output.outputs), &setting.expected.borrow().keys));
         }
     }
     if setting.explains_nothing() && found.raw_duplicates > 0 {
@@ -268,7 +270,7 @@ fn check_epoch(
 }
 
 /// For each key every change once, and each result made from the one before.
-fn check_sums<'o>(outputs: impl Iterator<Item = &'o Vec<u8>>, expected: &Expected) -> Vec<Violation> {
+fn check_sums<'o>(outputs: impl Iterator<Item = &'o Vec<u8>>, expected: &Changes) -> Vec<Violation> {
     let mut violations = vec![];
     let mut by_key: BTreeMap<String, Vec<Sum>> = BTreeMap::new();
     for body in outputs {

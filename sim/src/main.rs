@@ -16,7 +16,7 @@ struct Args {
     /// The seeds, `A..B` without B, or a single one
     #[arg(long, value_parser = seeds)]
     seeds: Range<u64>,
-    /// Only this workload: counts, transfers, chain, windows
+    /// Only this workload: counts, transfers, chain, windows, joins
     #[arg(long)]
     workload: Option<Workload>,
     /// Only these kinds of faults, separated by commas

@@ -459,7 +459,7 @@ impl Sim {
 
     /// Not in a job whose event time must wait for every queue: nobody can wait for one that is not known yet.
     fn add_queues(&mut self) {
-        if self.setting.queues >= QUEUES_MAX || self.setting.jobs.workload == Workload::Windows {
+        if self.setting.queues >= QUEUES_MAX || self.setting.jobs.workload.is_timed() {
             return;
         }
         self.setting.queues += 1;

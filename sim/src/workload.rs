@@ -1,8 +1,10 @@
 //! Jobs with a known answer.
 
+mod joins;
+
 use crate::dice::Dice;
 use onceflow::codec::Json;
-use onceflow::topology::{Delivery, StartPolicy, StreamBuilder, Topology};
+use onceflow::topology::{Delivery, StartPolicy, Stream, StreamBuilder, Topology};
 use onceflow::types::{Result, Timestamp};
 use onceflow::{Windowed, Windows};
 use serde::{Deserialize, Serialize};
@@ -38,11 +40,15 @@ pub enum Workload {
     /// Sums of each key in tumbling and in hopping windows of event time, behind a repartition; one result for each window, when it
     /// closes.
     Windows,
+    /// Records joined with those near in event time, behind two repartitions; one result for each pair, and one for each
+    /// left record that stays alone.
+    Joins,
 }
 
 impl Workload {
     /// All workloads.
-    pub const ALL: [Workload; 4] = [Workload::Counts, Workload::Transfers, Workload::Chain, Workload::Windows];
+    pub const ALL: [Workload; 5] =
+        [Workload::Counts, Workload::Transfers, Workload::Chain, Workload::Windows, Workload::Joins];
 
     const fn word(self) -> &'static str {
         match self {
@@ -50,7 +56,13 @@ impl Workload {
             Workload::Transfers => "transfers",
             Workload::Chain => "chain",
             Workload::Windows => "windows",
+            Workload::Joins => "joins",
         }
+    }
+
+    /// Whether it has event time, which waits for every queue of its input.
+    pub(crate) const fn is_timed(self) -> bool {
+        matches!(self, Workload::Windows | Workload::Joins)
     }
 }
 
@@ -65,7 +77,7 @@ impl FromStr for Workload {
 
     fn from_str(word: &str) -> Result<Workload, String> {
         let found = Workload::ALL.into_iter().find(|workload| workload.word() == word);
-        found.ok_or_else(|| format!("unknown workload {word:?}, known are: counts, transfers, chain, windows"))
+        found.ok_or_else(|| format!("unknown workload {word:?}, known are: counts, transfers, chain, windows, joins"))
     }
 }
 
@@ -109,8 +121,15 @@ pub(crate) struct Sum {
     pub(crate) total: i64,
 }
 
-/// The changes that each key must have seen, by their id.
-pub(crate) type Expected = BTreeMap<String, BTreeMap<u64, i64>>;
+/// Changes of each key, by their id.
+pub(crate) type Changes = BTreeMap<String, BTreeMap<u64, i64>>;
+
+/// What must come out.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Expected {
+    pub(crate) keys: Changes,
+    rows: joins::Rows,
+}
 
 /// A workload as a run has it.
 #[derive(Clone, Debug)]
@@ -131,7 +150,9 @@ impl Jobs {
     /// The topics that must be there, with the job that writes to each, if one does.
     pub(crate) fn topics(&self) -> Vec<(&'static str, Option<&'static str>)> {
         match self.workload {
-            Workload::Counts | Workload::Transfers | Workload::Windows => vec![(INPUT, None), (OUTPUT, Some("job"))],
+            Workload::Counts | Workload::Transfers | Workload::Windows | Workload::Joins => {
+                vec![(INPUT, None), (OUTPUT, Some("job"))]
+            }
             Workload::Chain => vec![(INPUT, None), (MIDDLE, Some("first")), (OUTPUT, Some("job"))],
         }
     }
@@ -148,6 +169,7 @@ impl Jobs {
             Workload::Counts => Ok(vec![counting("job", OUTPUT, self.delivery)?]),
             Workload::Transfers => Ok(vec![self.transfers()?]),
             Workload::Windows => Ok(vec![self.windows()?]),
+            Workload::Joins => Ok(vec![self.joins()?]),
             Workload::Chain => Ok(vec![counting("first", MIDDLE, self.first_delivery)?, self.summing()?]),
         }
     }
@@ -175,14 +197,9 @@ impl Jobs {
     /// beginning until its last record in each queue.
     fn windows(&self) -> Result<Topology> {
         let builder = StreamBuilder::new("job")?;
-        let records = builder.source(INPUT, Json::<Record>::new()).name("records").start(StartPolicy::Earliest);
-        let timed = records
-            .out_of_orderness(OUT_OF_ORDERNESS)
-            .idle_timeout(None)
-            .select_timestamp(Record::time)
-            .filter(|record| !record.is_mark());
-        let keyed =
-            timed.map(|record| posting(&record, &record.to, record.amount)).key_by(|posting| posting.key.clone());
+        let keyed = timed(&builder)
+            .map(|record| posting(&record, &record.to, record.amount))
+            .key_by(|posting| posting.key.clone());
         let together = keyed.repartition("by-key").queues(2).map_values(|posting| posting);
         let sums = |name: &str, windows: Windows| {
             let sums = together.window(name, windows).aggregate(State::default, State::add, State::merge);
@@ -239,7 +256,7 @@ impl Jobs {
 
     /// The last record of each queue in a phase, if the job needs one: it moves event time behind the phase's windows.
     pub(crate) fn mark(&self, phase: u64) -> Option<Result<Vec<u8>, String>> {
-        if self.workload != Workload::Windows {
+        if !self.workload.is_timed() {
             return None;
         }
         let time = phase_start(phase) + millis(OUT_OF_ORDERNESS) * 2;
@@ -249,26 +266,34 @@ impl Jobs {
     }
 
     fn expect(&self, record: &Record, expected: &mut Expected) {
-        if self.workload == Workload::Windows {
-            return expect_windows(record, expected);
-        }
-        let to = expected.entry(record.to.clone()).or_default();
+        let keys = &mut expected.keys;
         match self.workload {
-            Workload::Counts => {
-                to.insert(record.id * 2 + 1, record.amount);
-            }
+            Workload::Counts => post(keys, &record.to, record.id * 2 + 1, record.amount),
             // The value is the count that the first job gave it: keys stay in their partition, so that is known.
             Workload::Chain => {
-                let count = i64::try_from(to.len()).unwrap_or(i64::MAX) + 1;
-                to.insert(record.id * 2 + 1, count);
+                let count = keys.get(&record.to).map_or(0, BTreeMap::len) + 1;
+                post(keys, &record.to, record.id * 2 + 1, i64::try_from(count).unwrap_or(i64::MAX));
             }
             Workload::Transfers => {
-                to.insert(record.id * 2 + 1, record.amount);
-                expected.entry(record.from.clone()).or_default().insert(record.id * 2, -record.amount);
+                post(keys, &record.to, record.id * 2 + 1, record.amount);
+                post(keys, &record.from, record.id * 2, -record.amount);
             }
-            Workload::Windows => {}
+            Workload::Windows => expect_windows(record, keys),
+            Workload::Joins => expected.join(record),
         }
     }
+}
+
+/// The input with event time, without the records that only move it on.
+fn timed(builder: &StreamBuilder) -> Stream<Record> {
+    let records = builder.source(INPUT, Json::<Record>::new()).name("records").start(StartPolicy::Earliest);
+    let timed = records.out_of_orderness(OUT_OF_ORDERNESS).idle_timeout(None).select_timestamp(Record::time);
+    timed.filter(|record| !record.is_mark())
+}
+
+/// A change that a key must have seen.
+fn post(keys: &mut Changes, key: &str, id: u64, change: i64) {
+    keys.entry(key.to_owned()).or_default().insert(id, change);
 }
 
 /// Running sums of keys that stay in their partition.
@@ -286,11 +311,11 @@ fn counting(job: &str, output: &str, delivery: Delivery) -> Result<Topology> {
 }
 
 /// Each window has one result, told by how many records it holds.
-fn expect_windows(record: &Record, expected: &mut Expected) {
+fn expect_windows(record: &Record, keys: &mut Changes) {
     let (size, slide) = (millis(SIZE), millis(SLIDE));
     let time = record.time().as_millis();
     let mut expect = |name: &str, start: i64| {
-        let window = expected.entry(window_key(&record.to, name, start)).or_default();
+        let window = keys.entry(window_key(&record.to, name, start)).or_default();
         let (count, total) = window.pop_first().unwrap_or_default();
         window.insert(count + 1, total + record.amount);
     };
