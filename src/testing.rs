@@ -3,9 +3,10 @@
 mod crash;
 mod log;
 mod message;
+mod timers;
 
 use crate::config::Config;
-use crate::edge::{Entropy, Monotonic, sleep};
+use crate::edge::{Entropy, Monotonic};
 use crate::job::{Barriers, Job};
 use crate::membership::{Membership, member_of};
 use crate::runtime::prepare::{self, Patience};
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 pub use crash::CrashPoint;
 pub use message::TestMessage;
+use timers::Timers;
 
 /// How often a future is asked before time passes for it: all but waits of the engine itself is done at once.
 const POLLS_MAX: usize = 16;
@@ -78,8 +80,8 @@ pub struct TestDriver {
     batch_records_max: usize,
     /// What the tasks of earlier lives did.
     counted: Counters,
-    /// Timers of the engine need one to be made; nothing waits for them.
-    runtime: tokio::runtime::Runtime,
+    /// Timers of the engine need it to be made; nothing waits for them.
+    timers: Timers,
 }
 
 /// One task of the topology.
@@ -128,8 +130,6 @@ impl TestDriver {
         let (clock, cuts) = (ManualClock::new(Timestamp::from_millis(0)), Cuts::default());
         let log = Arc::new(TestLog::new(&topology.job, clock.clone(), cuts.clone()));
         make_topics(topology, queues, &log);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let runtime = runtime.map_err(|e| Error::invalid("no runtime for the test driver").with_source(e))?;
         let stores: Arc<dyn StoreFactory> = Arc::new(CutStores { inner: stores, cuts: cuts.clone() });
         let job = Arc::new(job(topology, log.clone(), stores, clock.clone(), config)?);
         let mut driver = TestDriver {
@@ -140,7 +140,7 @@ impl TestDriver {
             tasks: vec![],
             batch_records_max: usize::MAX,
             counted: Counters::default(),
-            runtime,
+            timers: Timers::new()?,
         };
         driver.seat()?;
         Ok(driver)
@@ -333,7 +333,7 @@ impl TestDriver {
 
     /// Runs a future to its end on this thread, in or outside a runtime of the caller's.
     fn drive<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
-        let _entered = self.runtime.enter();
+        let _entered = self.timers.enter();
         let mut future = pin!(future);
         let mut cx = PollContext::from_waker(Waker::noop());
         for _ in 0..WAITS_MAX {
@@ -344,17 +344,9 @@ impl TestDriver {
                     Poll::Pending => {}
                 }
             }
-            self.wait();
+            self.timers.let_pass(WAIT);
         }
         Err(stuck())
-    }
-
-    /// Lets the engine's timers go on. On another thread, as a thread of a runtime must not wait for one.
-    fn wait(&self) {
-        let runtime = &self.runtime;
-        std::thread::scope(|scope| {
-            scope.spawn(|| runtime.block_on(sleep(WAIT)));
-        });
     }
 }
 

@@ -2,10 +2,10 @@
 //! right.
 
 use super::{Expected, Jobs, OUTPUT, Posting, Record, Sum, millis, posting};
+use onceflow::JoinWindow;
 use onceflow::codec::Json;
 use onceflow::topology::{StreamBuilder, Topology};
 use onceflow::types::Result;
-use onceflow::JoinWindow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -23,11 +23,7 @@ impl Jobs {
         };
         let (gone, come) = (side("by-from", |record| &record.from, -1), side("by-to", |record| &record.to, 1));
         let joined = gone.join("pairs", &come, JoinWindow::within(NEAR)).left(row);
-        joined
-            .values()
-            .sink("out", OUTPUT, Json::<Sum>::new())
-            .key(|sum| sum.key.clone())
-            .delivery(self.delivery);
+        joined.values().sink("out", OUTPUT, Json::<Sum>::new()).key(|sum| sum.key.clone()).delivery(self.delivery);
         builder.build()
     }
 }
@@ -65,7 +61,8 @@ impl Expected {
         let near = |other: &&Row| (other.time - row.time).abs() <= millis(NEAR);
         let (rows, keys) = (&self.rows, &mut self.keys);
         let pair = |gone: Row, come: Row| (gone.id, row_key(gone.id, Some(come.id)), 3 * come.amount - gone.amount);
-        let as_left: Vec<_> = rows.come.get(&record.from).into_iter().flatten().filter(near).map(|come| pair(row, *come)).collect();
+        let as_left: Vec<_> =
+            rows.come.get(&record.from).into_iter().flatten().filter(near).map(|come| pair(row, *come)).collect();
         if as_left.is_empty() {
             keys.entry(row_key(row.id, None)).or_default().insert(row.id, -row.amount);
         }
