@@ -76,7 +76,11 @@ pub async fn make_topics(log: &dyn Log) {
 
 /// Writes payments `from..to` to the four queues in turn.
 pub async fn produce(log: &dyn Log, from: u64, to: u64) {
-    let queues = log.partitions("payments").await.unwrap();
+    produce_to(log, &log.partitions("payments").await.unwrap(), from, to).await;
+}
+
+/// The same for a producer that knows the queues.
+pub async fn produce_to(log: &dyn Log, queues: &[Partition], from: u64, to: u64) {
     let mut batches: BTreeMap<Partition, MessageBatch> = BTreeMap::new();
     for id in from..to {
         let queue = queues[id as usize % queues.len()].clone();

@@ -4,6 +4,7 @@
 //! If this program is killed, the engine stays until the next command that uses one has ended.
 
 use crate::machine::{self, Missing, Need};
+use crate::steps::Trouble;
 use crate::{Outcome, paths, wait};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -69,7 +70,8 @@ impl Engine {
         }
         let _ = child.kill();
         let _ = child.wait();
-        Err(format!("the Docker engine does not start:\n{}", tail(&log)))
+        eprintln!("{}", tail(&log, 10));
+        Err(format!("the Docker engine does not start: {}", tail(&log, 1)))
     }
 
     fn stop(&self) {
@@ -116,6 +118,25 @@ pub(crate) fn printed(command: &mut Command) -> Outcome<String> {
     }
 }
 
+/// Runs Java in a container of the image, to its end, on a network of the engine and with a published port and bounded memory. An
+/// engine may start where no container can, say inside another container with few rights.
+///
+/// # Errors
+/// `Missing` when the engine cannot run it, which its own exit code tells; `Failed` when what is inside fails.
+pub(crate) fn try_java(image: &str) -> Result<(), Trouble> {
+    const ENGINE_FAILED: i32 = 125;
+    let words = ["run", "--rm", "--publish", "127.0.0.1::9876", "--memory", "512m", "--entrypoint", "java", image];
+    let output = docker(words).arg("-version").output().map_err(|error| format!("cannot run docker: {error}"))?;
+    let said = || String::from_utf8_lossy(&output.stderr).lines().collect::<Vec<_>>().join(" ");
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(ENGINE_FAILED) => {
+            Err(Trouble::Missing(format!("a Docker engine is here, but runs no container: {}", said())))
+        }
+        _ => Err(Trouble::Failed(format!("java does not start in {image}: {}", said()))),
+    }
+}
+
 /// Whether an engine answers. Without one the command fails at once, but some versions of it end well all the same.
 fn answers() -> bool {
     printed(&mut docker(["version", "--format", "{{.Server.Version}}"])).is_ok_and(|version| !version.is_empty())
@@ -149,9 +170,8 @@ fn opened(file: &Path) -> Outcome<File> {
 }
 
 /// The last lines of a log, to explain why its program ended.
-fn tail(log: &Path) -> String {
-    const LINES: usize = 10;
+fn tail(log: &Path, count: usize) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default().join("\n")
+    lines.get(lines.len().saturating_sub(count)..).unwrap_or_default().join("\n")
 }

@@ -12,8 +12,9 @@
 //! ```
 
 use crate::broker::{VERSION, server_jars};
-use crate::docker::{Engine, docker, printed};
+use crate::docker::{Engine, docker, printed, try_java};
 use crate::machine::{self, BROKER};
+use crate::steps::Trouble;
 use crate::{Outcome, paths, run};
 use std::collections::BTreeSet;
 use std::fs;
@@ -55,8 +56,19 @@ pub(crate) struct Args {
 pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
     let _engine = Engine::ensure().map_err(|missing| missing.0)?;
     let repository = if args.official { pull(&args.version)? } else { ensure(&args.version)? };
-    println!("{repository}:{}", args.version);
+    let image = format!("{repository}:{}", args.version);
+    usable(&image).map_err(|(Trouble::Failed(why) | Trouble::Missing(why))| why)?;
+    println!("{image}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes sure that containers of the image run. One made here whose Java does not start is worse than none, and is removed.
+pub(crate) fn usable(image: &str) -> Result<(), Trouble> {
+    let tried = try_java(image);
+    if matches!(tried, Err(Trouble::Failed(_))) && image.starts_with(OWN) {
+        let _ = printed(&mut docker(["image", "rm", "--force", image]));
+    }
+    tried
 }
 
 /// Makes sure that there is an image of that version, and returns its repository.
@@ -88,7 +100,7 @@ fn make(version: &str) -> Outcome<&'static str> {
     }
     eprintln!("xtask: making the image {image}");
     let folder = paths::make(&paths::cache()?.join("docker"))?.join(format!("image-{}", std::process::id()));
-    let made = fill(&folder, &java, &jars).and_then(|()| import(&folder, &image, &inputs)).and_then(|()| tried(&image));
+    let made = fill(&folder, &java, &jars).and_then(|()| import(&folder, &image, &inputs));
     let _ = fs::remove_dir_all(&folder);
     made.map(|()| OWN)
 }
@@ -204,15 +216,6 @@ fn import(root: &Path, image: &str, inputs: &str) -> Outcome {
     let packed = tar.wait().map_err(|error| error.to_string())?;
     imported.map_err(|why| format!("docker import failed: {why}"))?;
     if packed.success() { Ok(()) } else { Err(format!("tar failed: {packed}")) }
-}
-
-/// An image whose Java does not start is worse than none.
-fn tried(image: &str) -> Outcome {
-    let started = printed(&mut docker(["run", "--rm", "--network", "none", image, "-version"]));
-    started.map(|_| ()).map_err(|why| {
-        let _ = printed(&mut docker(["image", "rm", "--force", image]));
-        format!("java does not start in {image}: {why}")
-    })
 }
 
 #[cfg(test)]

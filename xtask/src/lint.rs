@@ -13,7 +13,11 @@ pub(crate) fn main() -> ExitCode {
 
 /// Adds the steps to those of another command.
 pub(crate) fn add(steps: &mut Steps) {
-    steps.run("formatting", &[], || run::check(&mut run::cargo(["fmt", "--all", "--check"])?));
+    steps.run("formatting", &[], || {
+        run::check(&mut run::cargo(["fmt", "--all", "--check"])?)?;
+        // A workspace of its own.
+        run::check(&mut run::cargo(["fmt", "--manifest-path", "containers/Cargo.toml", "--check"])?)
+    });
     steps.run("lints, default features", &[], || {
         run::check(&mut run::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?)
     });

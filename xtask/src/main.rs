@@ -7,6 +7,7 @@
 mod bench;
 mod broker;
 mod ci;
+mod containers;
 mod demo;
 mod deny;
 mod docker;
@@ -62,6 +63,8 @@ enum Command {
     Broker(broker::Args),
     /// Make the image with a RocketMQ that the container tests use
     Image(image::Args),
+    /// Run the container tests: RocketMQ in Docker, killed, wiped and cut off
+    Containers(containers::Args),
     /// Run a Java test client against a broker
     Java(java::Args),
 }
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::main(&args),
         Command::Broker(args) => broker::main(args),
         Command::Image(args) => image::main(&args),
+        Command::Containers(args) => Ok(containers::main(&args)),
         Command::Java(args) => java::main(&args),
     };
     outcome.unwrap_or_else(|message| {

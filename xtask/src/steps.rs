@@ -19,6 +19,26 @@ struct Row {
     end: End,
 }
 
+/// Why a step did not pass.
+pub(crate) enum Trouble {
+    /// It ran and failed, or could not run for a reason that somebody must look at.
+    Failed(String),
+    /// The machine cannot do it: the step is skipped.
+    Missing(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Trouble::Failed(why)
+    }
+}
+
+impl From<Missing> for Trouble {
+    fn from(Missing(what): Missing) -> Self {
+        Trouble::Missing(what)
+    }
+}
+
 /// The steps done so far. A failed step does not stop the later ones: one run shows everything that is wrong.
 #[derive(Default)]
 pub(crate) struct Steps {
@@ -28,11 +48,22 @@ pub(crate) struct Steps {
 impl Steps {
     /// Runs one step, after what it needs is there; what is missing and cannot be installed makes it a skipped one.
     pub(crate) fn run(&mut self, name: &str, needs: &[Need], body: impl FnOnce() -> Outcome) {
+        self.run_if_able(name, needs, || Ok(body()?));
+    }
+
+    /// The same for a step that finds out by trying whether the machine can do it.
+    pub(crate) fn run_if_able(&mut self, name: &str, needs: &[Need], body: impl FnOnce() -> Result<(), Trouble>) {
         eprintln!("\n=== {name}");
         let watch = Stopwatch::start();
-        let end = match machine::ensure(needs) {
-            Err(Missing(what)) => End::Skipped(what),
-            Ok(()) => compiled(needs).and_then(|()| body()).map_or_else(End::Failed, |()| End::Passed),
+        let tried = || {
+            machine::ensure(needs)?;
+            compiled(needs)?;
+            body()
+        };
+        let end = match tried() {
+            Ok(()) => End::Passed,
+            Err(Trouble::Failed(why)) => End::Failed(why),
+            Err(Trouble::Missing(what)) => End::Skipped(what),
         };
         self.end(name, watch.elapsed(), end);
     }
@@ -103,7 +134,9 @@ mod tests {
         assert!(steps.table().ends_with("\n1 passed, 0 failed\n"));
         steps.run("bad", &[], || Err("why".to_owned()));
         steps.skip("absent", "no broker wanted");
-        assert!(steps.table().ends_with("\n1 passed, 1 failed, 1 skipped\n"));
+        steps.run_if_able("unable", &[], || Err(Trouble::Missing("no engine".to_owned())));
+        assert!(steps.table().ends_with("\n1 passed, 1 failed, 2 skipped\n"));
         assert!(steps.table().contains("SKIPPED  no broker wanted"));
+        assert!(steps.table().contains("SKIPPED  no engine"));
     }
 }

@@ -20,7 +20,7 @@
 use crate::broker::{Instance, StartOptions, VERSION, VERSION_OLDEST, scratch};
 use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
 use crate::steps::Steps;
-use crate::{Outcome, java, run, sim, soak};
+use crate::{Outcome, containers, java, run, sim, soak};
 use std::process::{Command, ExitCode};
 
 /// The cases of the protocol model that are searched to their end in under a minute together.
@@ -78,7 +78,7 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     steps.run("simulation", ROCKSDB, || sim::step(args.long));
     let oldest = format!("calibration and contract on RocketMQ {VERSION_OLDEST}");
     if args.no_broker {
-        for step in ["tests on a real broker", &oldest, "soak"] {
+        for step in ["tests on a real broker", &oldest, containers::STEP, "soak"] {
             steps.skip(step, "left out by --no-broker");
         }
         return;
@@ -86,6 +86,7 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
     steps.run("tests on a real broker", &needs, || on_broker(args, VERSION, &["--tests"]));
     steps.run(&oldest, &needs, || on_broker(args, VERSION_OLDEST, &CALIBRATION));
+    containers::add(steps, &[], args.long);
     let (name, minutes) = if args.long { ("soak, an hour, 240 kills", 60) } else { ("soak, 3 minutes, 12 kills", 3) };
     steps.run(name, &needs, || soak::soak(&soak::Args::of(minutes)));
 }
