@@ -69,6 +69,7 @@ struct ReadmeProgram;
 mod accumulator;
 pub mod codec;
 mod config;
+mod dimension;
 mod edge;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -101,6 +102,7 @@ pub mod window;
 
 pub use accumulator::Accumulator;
 pub use config::{Config, SourceLoss};
+pub use dimension::{Dimension, DimensionStatus};
 pub use edge::{Entropy, SystemEntropy};
 pub use onceflow_log as log;
 pub use onceflow_storage as storage;

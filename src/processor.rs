@@ -39,8 +39,8 @@ pub(crate) use fan_out::{Branches, End, Merge};
 pub(crate) use guard::Guard;
 pub use join::JoinWindow;
 pub(crate) use join::{
-    IntervalJoin, JoinKind, JoinOptions, JoinPlace, JoinRule, LateRecords, LatestJoin, Side, SideRoom, Sided,
-    TableJoin, is_missing,
+    DimensionJoin, IntervalJoin, JoinKind, JoinOptions, JoinPlace, JoinRule, LateRecords, LatestJoin, Side, SideRoom,
+    Sided, TableJoin, is_missing,
 };
 pub use keyed::{Emit, Number};
 pub(crate) use keyed::{PerKey, PerKeyOptions};

@@ -73,7 +73,8 @@ pub struct TopicCounts {
 #[derive(Debug)]
 pub struct TopicReader {
     log: Arc<dyn Log>,
-    job: Name,
+    /// Whose output; `None` for everybody's messages, plain ones included.
+    job: Option<Name>,
     queues: Vec<(Partition, Offset)>,
     dedup: DedupReader<Message>,
     messages: u64,
@@ -96,14 +97,35 @@ impl TopicReader {
     /// # Errors
     /// `Invalid` when there is no such topic, `Retry` when the log cannot be reached.
     pub async fn open(log: Arc<dyn Log>, topic: &str, job: Name) -> Result<TopicReader> {
-        let mut dedup = DedupReader::new(DedupSettings::new(PUBLISH_LEASE, RETENTION));
-        let mut queues = vec![];
-        for partition in log.partitions(topic).await? {
-            let first = log.offsets(&partition).await?.first;
-            dedup.begin(&partition, if first == Offset::ZERO { Start::First } else { Start::Middle });
-            queues.push((partition, first));
+        TopicReader::of(log, topic, Some(job)).await
+    }
+
+    /// A reader of all messages of `topic`, at the first one of each queue. Those of Onceflow jobs come once and in order.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) async fn of_everybody(log: Arc<dyn Log>, topic: &str) -> Result<TopicReader> {
+        TopicReader::of(log, topic, None).await
+    }
+
+    async fn of(log: Arc<dyn Log>, topic: &str, job: Option<Name>) -> Result<TopicReader> {
+        let dedup = DedupReader::new(DedupSettings::new(PUBLISH_LEASE, RETENTION));
+        let mut reader = TopicReader { log, job, queues: vec![], dedup, messages: 0, foreign: 0 };
+        reader.look_for_queues(topic).await?;
+        Ok(reader)
+    }
+
+    /// Takes in the queues that its topic has got since.
+    pub(crate) async fn look_for_queues(&mut self, topic: &str) -> Result<()> {
+        for partition in self.log.partitions(topic).await? {
+            if self.queues.iter().any(|(known, _)| *known == partition) {
+                continue;
+            }
+            let first = self.log.offsets(&partition).await?.first;
+            self.dedup.begin(&partition, if first == Offset::ZERO { Start::First } else { Start::Middle });
+            self.queues.push((partition, first));
         }
-        Ok(TopicReader { log, job, queues, dedup, messages: 0, foreign: 0 })
+        Ok(())
     }
 
     /// Everything up to the ends of the queues as they are now. Not cancel safe: what was read may be lost.
@@ -168,11 +190,14 @@ impl TopicReader {
     fn accept(&mut self, partition: &Partition, record: RecordRef<'_>, turn: &mut Vec<Message>) -> Result<()> {
         self.messages += 1;
         let identity = identity_of(record, INFLATED_BYTES_MAX).ok().flatten();
-        let Some(identity) = identity.filter(|identity| identity.is_of(&self.job)) else {
+        let is_wanted = |identity: &Identity| self.job.as_ref().is_none_or(|job| identity.is_of(job));
+        let identity = identity.filter(is_wanted);
+        if identity.is_none() {
             self.foreign += 1;
-            return Ok(());
-        };
-        let (key, stored) = (ChannelKey::of(&identity, partition), record.stored());
+            if self.job.is_some() {
+                return Ok(());
+            }
+        }
         let message = Message {
             partition: partition.clone(),
             offset: record.offset(),
@@ -182,6 +207,11 @@ impl TopicReader {
                 Error::data_loss(format!("{reason}: partition={partition} offset={}", record.offset()))
             })?,
         };
+        let Some(identity) = identity else {
+            turn.push(message);
+            return Ok(());
+        };
+        let (key, stored) = (ChannelKey::of(&identity, partition), record.stored());
         match self.dedup.accept(&key, identity.sequence, identity.floor, message, stored, turn)? {
             Accepted::Full(_) => Err(Error::new(
                 ErrorKind::Retry,

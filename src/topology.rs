@@ -31,6 +31,7 @@ mod builder;
 mod compile;
 mod copartition;
 mod describe;
+mod dimension_join;
 mod distinct;
 mod graph;
 mod joined;
@@ -51,6 +52,7 @@ mod window_join;
 mod windowed;
 
 pub use builder::{Source, StreamBuilder};
+pub use dimension_join::JoiningDimension;
 pub use joined::{Joined, Joining, JoiningLatest};
 pub use keyed_stream::KeyedStream;
 pub use placement::{Placement, Scattered, Together};

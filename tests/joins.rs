@@ -12,7 +12,7 @@ use onceflow::storage::{Backend, MemoryStores, StoreFactory};
 use onceflow::testing::TestDriver;
 use onceflow::topology::{Joining, Stream};
 use onceflow::types::{ErrorKind, Timestamp};
-use onceflow::{JoinWindow, StreamBuilder};
+use onceflow::{JoinWindow, StreamBuilder, Windows};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,6 +138,35 @@ fn case_47_eviction_sees_the_writes_of_its_own_epoch() {
 }
 
 #[test]
+fn case_43_a_join_by_days_of_another_zone_is_cut_and_fires_at_their_own_midnight() {
+    const DAY: i64 = 86_400_000;
+    let midnight = 1_704_124_800_000;
+    for windows in [Windows::daily("Asia/Shanghai"), Windows::tumbling(ms(86_400_000)).offset(ms(57_600_000))] {
+        let builder = StreamBuilder::new("job").unwrap();
+        let key = |(key, ..): &Event| key.clone();
+        let joined = events(&builder, "left").join(&events(&builder, "right")).where_key(key).equal_to(key);
+        let joined = joined.window("joined", windows).apply(|left, right| names(Some(left), Some(right)));
+        joined.map(|_, pair| pair.value).sink("out", "out", Json::new());
+        let mut driver = TestDriver::new(&builder.build().unwrap()).unwrap();
+        put(&mut driver, "left", "k", midnight - 1, "before");
+        put(&mut driver, "left", "k", midnight, "after");
+        put(&mut driver, "right", "k", midnight - DAY, "first of the day");
+        put(&mut driver, "right", "k", midnight + DAY - 1, "last of the day");
+        driver.commit().unwrap();
+        driver.advance_event_time(Timestamp::from_millis(midnight)).unwrap();
+        driver.commit().unwrap();
+        assert_eq!(pairs(&driver), [pair("before", "first of the day")]);
+        driver.advance_event_time(Timestamp::from_millis(midnight + DAY - 1)).unwrap();
+        driver.commit().unwrap();
+        assert_eq!(pairs(&driver).len(), 1, "the day is not over");
+        driver.advance_event_time(Timestamp::from_millis(midnight + DAY)).unwrap();
+        driver.commit().unwrap();
+        assert_eq!(pairs(&driver), [pair("after", "last of the day"), pair("before", "first of the day")]);
+        assert_eq!(driver.counters().late, 0);
+    }
+}
+
+#[test]
 fn all_pairs_come_out_and_both_bounds_are_included() {
     let mut driver = in_memory(Kind::Inner, JoinWindow::before(ms(2)).after(ms(5)));
     for time in [100, 101] {
@@ -258,7 +287,7 @@ fn a_table_does_not_hold_event_time_up() {
     let keyed = |topic| events(&builder, topic).key_by(|(key, ..)| key.clone()).partitioned_by_key();
     let named = keyed("uses").join_table("named", &keyed("cards").table("cards"));
     let named = named.inner(|left, right| names(Some(left), Some(right)));
-    let counts = named.window("counts", onceflow::Windows::tumbling(ms(10))).count();
+    let counts = named.window("counts", Windows::tumbling(ms(10))).count();
     counts.map(|_, count| count.value).sink("out", "out", Json::new());
     let mut driver = TestDriver::new(&builder.build().unwrap()).unwrap();
     send(&mut driver, "cards", "k", 1, "owner");

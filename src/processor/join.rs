@@ -1,5 +1,6 @@
 //! Joins: what all kinds of them share. Both sides flow into one room, each record marked with its side.
 
+mod dimension;
 mod interval;
 mod latest;
 mod lookup;
@@ -17,6 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use dimension::DimensionJoin;
 pub(crate) use interval::IntervalJoin;
 pub(crate) use latest::LatestJoin;
 pub(crate) use lookup::TableJoin;
