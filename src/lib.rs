@@ -74,6 +74,8 @@ mod edge;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(all(doctest, feature = "embedded", feature = "fjall"))]
+mod guide;
 mod job;
 mod membership;
 pub mod output;

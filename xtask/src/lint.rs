@@ -15,8 +15,10 @@ pub(crate) fn main() -> ExitCode {
 pub(crate) fn add(steps: &mut Steps) {
     steps.run("formatting", &[], || {
         run::check(&mut run::cargo(["fmt", "--all", "--check"])?)?;
-        // A workspace of its own.
-        run::check(&mut run::cargo(["fmt", "--manifest-path", "containers/Cargo.toml", "--check"])?)
+        // Workspaces of their own.
+        ["book/Cargo.toml", "containers/Cargo.toml"]
+            .into_iter()
+            .try_for_each(|manifest| run::check(&mut run::cargo(["fmt", "--manifest-path", manifest, "--check"])?))
     });
     steps.run("lints, default features", &[], || {
         run::check(&mut run::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?)

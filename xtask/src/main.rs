@@ -5,6 +5,7 @@
 //! [`wait`] (the only place that reads a clock or sleeps).
 
 mod bench;
+mod book;
 mod broker;
 mod ci;
 mod containers;
@@ -51,6 +52,8 @@ enum Command {
     Ci(test::Args),
     /// Fuzz every decoder of foreign bytes, on the stable toolchain
     Fuzz(fuzz::Args),
+    /// Build the guide as HTML, and check its links
+    Book,
     /// Simulate jobs under faults, one run a seed
     Sim(sim::Args),
     /// Kill a process, a broker or both at every step of the protocol, and audit what is left
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Lint => Ok(lint::main()),
         Command::Ci(args) => Ok(ci::main(&args)),
         Command::Fuzz(args) => fuzz::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Book => book::step().map(|()| ExitCode::SUCCESS),
         Command::Sim(args) => sim::main(&args),
         Command::Crash(args) => Ok(test::crash(&args)),
         Command::Bench(args) => bench::main(&args),

@@ -20,7 +20,7 @@
 use crate::broker::{Instance, StartOptions, VERSION, VERSION_OLDEST, scratch};
 use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
 use crate::steps::Steps;
-use crate::{Outcome, containers, java, run, sim, soak};
+use crate::{Outcome, book, containers, java, run, sim, soak};
 use std::process::{Command, ExitCode};
 
 /// The cases of the protocol model that are searched to their end in under a minute together.
@@ -75,6 +75,7 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     // In release: the broker client takes minutes to compile, so it is done in one profile only.
     steps.run("tests, all features", ROCKSDB, || run::check(&mut tests(&["--release", "--all-features"], args)?));
     steps.run("protocol model, complete cases", &[], model);
+    steps.run("guide, built by mdBook", &[], book::step);
     steps.run("simulation", ROCKSDB, || sim::step(args.long));
     let oldest = format!("calibration and contract on RocketMQ {VERSION_OLDEST}");
     if args.no_broker {
