@@ -4,6 +4,8 @@
 //! epochs and commits, for each epoch, the source offsets, the state changes and the output as one unit. A crash, a pause,
 //! a move to another machine or a repeated message never makes an effect appear twice or get lost.
 //!
+//! A guide in `docs/guide` goes through each part, with code that runs.
+//!
 //! What it is not: a cluster manager, a database, or a way to make effects outside the log exact.
 //!
 //! ```
