@@ -51,14 +51,14 @@ impl Links {
             if code || fence {
                 resolved.push_str(line);
             } else {
-                self.line(chapter, line, &mut resolved, findings);
+                self.text_line(chapter, line, &mut resolved, findings);
             }
         }
         resolved
     }
 
-    fn line(&self, chapter: &Path, line: &str, to: &mut String, findings: &mut Vec<String>) {
-        let mut rest = line;
+    fn text_line(&self, chapter: &Path, text: &str, to: &mut String, findings: &mut Vec<String>) {
+        let mut rest = text;
         while let Some((before, after)) = rest.split_once("](") {
             let Some((link, behind)) = after.split_once(')') else { break };
             to.push_str(before);

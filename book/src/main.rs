@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 /// Builds the book into `to`; returns how many chapters it has.
 fn build(root: &Path, to: &Path) -> Result<usize> {
     let mut book = MDBook::load(root.join("docs/guide"))?;
-    book.config.build.build_dir = to.to_owned();
+    to.clone_into(&mut book.config.build.build_dir);
     let findings = resolve(&mut book.book, root)?;
     if !findings.is_empty() {
         return Err(Error::msg(format!("links that lead nowhere:\n{}", findings.join("\n"))));
