@@ -73,7 +73,7 @@ struct Slot<K, V> {
 
 /// Where rows come from.
 trait Load<K, V>: Send + Sync {
-    /// All rows, or `None` when they are those of the last call that succeeded.
+    /// All rows, at most `rows_max`, or `None` when they are those of the last call that succeeded.
     fn load(&self, rows_max: usize) -> Result<Option<BTreeMap<K, V>>>;
 }
 
@@ -81,8 +81,15 @@ trait Load<K, V>: Send + Sync {
 struct Function<F>(F);
 
 impl<K: Key, V: Data, R: IntoIterator<Item = (K, V)>, F: Fn() -> Result<R> + Send + Sync> Load<K, V> for Function<F> {
-    fn load(&self, _: usize) -> Result<Option<BTreeMap<K, V>>> {
-        Ok(Some((self.0)()?.into_iter().collect()))
+    fn load(&self, rows_max: usize) -> Result<Option<BTreeMap<K, V>>> {
+        let mut rows = BTreeMap::new();
+        for (key, value) in (self.0)()? {
+            rows.insert(key, value);
+            if rows.len() > rows_max {
+                return Err(too_many(rows_max));
+            }
+        }
+        Ok(Some(rows))
     }
 }
 
@@ -206,9 +213,6 @@ impl<K: Key + Sync, V: Data + Sync> Dimension<K, V> {
     fn load_into(&self, slot: &mut Slot<K, V>) -> Result<Rows<K, V>> {
         let named = |error: Error| error.context(format!("dimension {}", self.shared.name));
         if let Some(rows) = self.shared.source.load(self.rows_max).map_err(named)? {
-            if rows.len() > self.rows_max {
-                return Err(named(too_many(self.rows_max)));
-            }
             slot.status.rows = rows.len();
             slot.rows = Some(Arc::new(rows));
         }

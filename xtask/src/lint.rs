@@ -16,7 +16,7 @@ pub(crate) fn add(steps: &mut Steps) {
     steps.run("formatting", &[], || {
         run::check(&mut run::cargo(["fmt", "--all", "--check"])?)?;
         // Workspaces of their own.
-        ["book/Cargo.toml", "containers/Cargo.toml"]
+        ["book/Cargo.toml", "containers/Cargo.toml", "sqlx/Cargo.toml"]
             .into_iter()
             .try_for_each(|manifest| run::check(&mut run::cargo(["fmt", "--manifest-path", manifest, "--check"])?))
     });
