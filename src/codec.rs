@@ -6,21 +6,80 @@
 //! | [`Utf8`] | text, checked |
 //! | [`Bytes`] | bytes as they are |
 //! | [`Postcard`] | a version byte, then [Postcard](https://postcard.jamesmunns.com/wire-format); for topics between Onceflow jobs |
+//! | `Avro` (feature `avro`) | Avro, by schemas that may change |
+//! | `Protobuf` (feature `protobuf`) | Protobuf, for types that `prost` made |
 //! | your own | implement [`Decode`] and [`Encode`] |
+//!
+//! A codec is for bodies of topics only: keys and state are always written by Postcard, and what becomes of state whose type
+//! changes says a [`Migration`](crate::state::Migration).
+//!
+//! A codec of your own, for a source with dead letters and a sink:
+//!
+//! ```
+//! use onceflow::codec::{Decode, Encode};
+//! use onceflow::testing::TestDriver;
+//! use onceflow::types::{Error, Result};
+//! use onceflow::{ErrorPolicy, StreamBuilder};
+//!
+//! #[derive(Clone)]
+//! struct Payment {
+//!     card: String,
+//!     cents: i64,
+//! }
+//!
+//! /// `card;cents`
+//! struct Line;
+//!
+//! impl Decode<Payment> for Line {
+//!     fn decode(&self, bytes: &[u8]) -> Result<Payment> {
+//!         let parts = std::str::from_utf8(bytes).ok().and_then(|text| text.split_once(';'));
+//!         let (card, cents) = parts.ok_or_else(|| Error::record("body is no line"))?;
+//!         let cents = cents.parse().map_err(|_| Error::record("cents are no number"))?;
+//!         Ok(Payment { card: card.to_owned(), cents })
+//!     }
+//! }
+//!
+//! impl Encode<Payment> for Line {
+//!     fn encode(&self, payment: &Payment, to: &mut Vec<u8>) -> Result<()> {
+//!         to.extend_from_slice(format!("{};{}", payment.card, payment.cents).as_bytes());
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let builder = StreamBuilder::new("job")?;
+//! let payments = builder.source("in", Line).on_error(ErrorPolicy::dead_letter("bad"));
+//! payments.filter(|payment| payment.cents >= 100).sink("large", "large", Line);
+//! let mut driver = TestDriver::new(&builder.build()?)?;
+//! for body in [&b"c7;250"[..], b"c8;99", b"c9;?", b"\xff"] {
+//!     driver.send("in", body)?;
+//! }
+//! driver.commit()?;
+//! assert_eq!(driver.bodies("large"), [b"c7;250"]);
+//! assert_eq!(driver.bodies("bad"), [&b"c9;?"[..], b"\xff"]);
+//! # Ok::<(), Error>(())
+//! ```
 
+#[cfg(feature = "avro")]
+mod avro;
 mod json;
 mod plain;
 mod postcard;
+#[cfg(feature = "protobuf")]
+mod protobuf;
 
 use onceflow_types::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::hash::Hash;
 
+#[cfg(feature = "avro")]
+pub use avro::{AVRO_VALUES_MAX, Avro};
 pub use json::Json;
 pub use plain::{Bytes, Utf8};
 pub(crate) use postcard::{Keyed, decode_key, decode_state_value, encode_key, encode_state_value};
 pub use postcard::{POSTCARD_VERSION, Postcard};
+#[cfg(feature = "protobuf")]
+pub use protobuf::Protobuf;
 
 /// Turns the body of a message into a value.
 ///

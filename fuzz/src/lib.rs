@@ -5,10 +5,14 @@
 //! Most formats end in a checksum, which random changes never hit; so such a decoder sees the bytes as they are and once
 //! more with a good checksum behind them.
 
+#[cfg(feature = "avro")]
+mod codecs;
 mod operations;
 #[cfg(feature = "fuzzing")]
 mod remote;
 
+#[cfg(feature = "avro")]
+pub use codecs::{avro, avro_readers};
 pub use operations::{coordinator_operations, dedup_operations, fold_operations};
 #[cfg(feature = "fuzzing")]
 pub use remote::{capped_inflate, pull_body, remoting_frame, snapshot_chunk, snapshot_header};
@@ -38,6 +42,8 @@ pub const TARGETS: &[Target] = &[
     ("fold_operations", fold_operations),
     ("coordinator_operations", coordinator_operations),
     ("dedup_operations", dedup_operations),
+    #[cfg(feature = "avro")]
+    ("avro", avro),
     #[cfg(feature = "fuzzing")]
     ("remoting_frame", remoting_frame),
     #[cfg(feature = "fuzzing")]

@@ -236,12 +236,20 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
     add("coordinator_operations", vec![vec![0, 0, 15, 15, 15, 0, 0, 0, 0, 0, 0, 15], claims_commits_and_more.clone()]);
     add("dedup_operations", vec![claims_commits_and_more]);
     let fields = r#"{"code":0,"opaque":3,"flag":1,"remark":"","extFields":{"queueOffset":"9","msgId":"7F00"}}"#;
+    add("avro", avro());
     add("remoting_frame", vec![reply(fields, b"body"), [reply(fields, b""), reply(fields, b"")].concat()]);
     add("pull_body", pulls().into());
     add("capped_inflate", PACKED.map(|(how, body)| [&[how], body].concat()).into());
     add("snapshot_chunk", vec![chunk()]);
     add("snapshot_header", vec![header()]);
     all
+}
+
+/// Bodies of the first schema and of the second.
+fn avro() -> Vec<Vec<u8>> {
+    let first = b"\x04ab\x05\x06\x00\x02\x02k\x02\x08\x00\x04\x02\x01".to_vec();
+    let second = b"\x05\x02\x04ab\x02\x02k\x02\x08\x00\x02\x04\x01\x00\x00\x00".to_vec();
+    vec![first, second]
 }
 
 /// Each encoding is what it says.
@@ -253,6 +261,8 @@ pub(crate) fn check() {
     assert!(MessageBatch::from_bytes(batch().into_bytes()).is_ok());
     assert!(Delta::decode(&delta()).is_ok());
     assert_eq!(CommitPoint::decode(&point_bytes()).expect("decodes"), point());
+    #[cfg(feature = "avro")]
+    assert!(avro().iter().all(|body| super::targets::avro_readers(body) == 1));
     #[cfg(feature = "fuzzing")]
     {
         let (seen, rest) = onceflow_log::fuzzing::replies(&all_of("remoting_frame")[1], 1 << 20);
