@@ -256,7 +256,11 @@ impl Runtime {
                 return Ok(false);
             }
         }
-        Ok(true)
+        // Read behind the offsets: what they let fire either has been decided or shows here.
+        Ok(self
+            .status()
+            .get(task)
+            .is_some_and(|status| !status.time_behind && status.published_through >= status.epoch))
     }
 
     /// Waits until [`caught_up`](Self::caught_up), at most `time_max`; says whether it is. Cancel safe.

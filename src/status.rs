@@ -87,6 +87,8 @@ pub struct TaskStatus {
     pub published_through: Epoch,
     /// The next offset to read, per source partition, as of the last decided epoch.
     pub offsets: Offsets,
+    /// Whether windows or timers were due that no epoch had room for yet; until the last of them is decided.
+    pub time_behind: bool,
     /// Journal records read and still to be read while restoring.
     pub restore: RestoreProgress,
     /// What its stages did.

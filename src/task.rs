@@ -179,7 +179,7 @@ impl Task {
             self.commit_epoch().await?;
         }
         self.begin_time()?;
-        self.pass_time().await?;
+        self.pass_time(&mut control).await?;
         loop {
             if self.snapshot_is_due() && !self.epoch_has_progress() {
                 self.write_snapshot().await?;
@@ -195,7 +195,7 @@ impl Task {
                 }
                 pulled = readers.next() => self.work_through(pulled?).await?,
             }
-            self.pass_time().await?;
+            self.pass_time(&mut control).await?;
         }
         let wanted = control.get();
         match wanted {
@@ -239,8 +239,18 @@ impl Task {
         if !pulled.batch.is_empty() || !self.output.is_empty() {
             self.open.since.get_or_insert(self.job.monotonic.now());
         }
-        self.line.update(|status| status.stages = self.counters);
+        self.show_progress();
         Ok(())
+    }
+
+    /// Shows what the open epoch has come to.
+    fn show_progress(&self) {
+        let (behind, open) = (self.state.times().is_behind(), self.epoch_has_progress());
+        self.line.update(|status| {
+            status.stages = self.counters;
+            // What fired last still has to be decided.
+            status.time_behind = behind || (status.time_behind && open);
+        });
     }
 
     fn epoch_has_progress(&self) -> bool {

@@ -297,6 +297,7 @@ impl Task {
             status.epoch = epoch;
             status.published_through = publisher.published_through();
             status.offsets.clone_from(&self.reported.borrow());
+            status.time_behind = self.state.times().is_behind();
             status.protocol.epochs += 1;
         });
     }

@@ -84,6 +84,8 @@ pub(super) async fn start(
         status.epoch = opened.coordinator.epoch();
         status.published_through = published;
         status.offsets.clone_from(&committed);
+        // Until it has looked what is due.
+        status.time_behind = plan.timed;
     });
     let coordinator = Rc::new(RefCell::new(opened.coordinator));
     let publishing = Rc::new(Publishing {

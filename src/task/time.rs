@@ -1,7 +1,8 @@
 //! How time passes for a task: idle sources, timers, and what is told to the subtopologies behind.
 
-use super::Task;
+use super::{Control, Task};
 use crate::edge;
+use crate::signal;
 use crate::stage::{Context, Limits};
 use crate::time::Watermark;
 use onceflow_txn::FrameTime;
@@ -79,8 +80,9 @@ impl Task {
         self.stage.tick(&mut cx)
     }
 
-    /// Lets processing time pass, and goes on with what an epoch had no room for.
-    pub(super) async fn pass_time(&mut self) -> Result<()> {
+    /// Lets processing time pass, and goes on with what an epoch had no room for, until the task is to stop: its next owner
+    /// does the rest.
+    pub(super) async fn pass_time(&mut self, control: &mut signal::Receiver<Control>) -> Result<()> {
         if !self.plan.timed {
             return Ok(());
         }
@@ -90,6 +92,11 @@ impl Task {
                 return Ok(());
             }
             self.commit_epoch().await?;
+            // Where nothing has to be waited for, nobody else of this thread would have a turn, and nobody could stop us.
+            tokio::task::yield_now().await;
+            if control.get() != Control::Run {
+                return Ok(());
+            }
         }
     }
 
@@ -103,7 +110,7 @@ impl Task {
         if changed || news {
             self.open.since.get_or_insert(self.job.monotonic.now());
         }
-        self.line.update(|status| status.stages = self.counters);
+        self.show_progress();
         Ok(())
     }
 

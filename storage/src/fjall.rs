@@ -26,6 +26,7 @@ use crate::contain::contain;
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
 use crate::files::{engine_failure, sync_directory};
 use crate::{Delta, MemoryBudget, Order};
+use ::fjall::config::PartitioningPolicy;
 use ::fjall::{CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, KvPair, OwnedWriteBatch, PersistMode};
 use onceflow_types::{Error, Result};
 use std::path::Path;
@@ -61,6 +62,13 @@ pub(crate) struct Fjall {
     database: Database,
 }
 
+/// Filters and indexes of the tables below level 0 in pieces of a block. A whole filter of a table of 64 MiB has more than a
+/// megabyte: every look-up would read and check it again, as a small cache cannot hold some of them. Those of level 0 are
+/// small and stay in memory.
+fn below_level_0() -> PartitioningPolicy {
+    PartitioningPolicy::new([false, true])
+}
+
 impl Fjall {
     fn open_unguarded(data: &Path, memory: &MemoryBudget) -> ::fjall::Result<Fjall> {
         let database = Database::builder(data)
@@ -72,7 +80,13 @@ impl Fjall {
             .journal_compression(CompressionType::None)
             .open()?;
         let own_limit = (memory.write_buffer_bytes as u64).saturating_mul(OWN_LIMIT_FACTOR);
-        let state = database.keyspace(KEYSPACE, || KeyspaceCreateOptions::default().max_memtable_size(own_limit))?;
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(own_limit)
+                .filter_block_partitioning_policy(below_level_0())
+                .index_block_partitioning_policy(below_level_0())
+        };
+        let state = database.keyspace(KEYSPACE, options)?;
         // fjall makes a folder for it and does not sync its name; a lost one would take all that was synced with it.
         sync_directory(&data.join(KEYSPACES_FOLDER)).map_err(std::io::Error::other)?;
         Ok(Fjall { write_buffer_bytes: memory.write_buffer_bytes, buffered_bytes: 0, state, database })
