@@ -60,6 +60,7 @@
 //! ```
 
 mod context;
+mod living;
 mod tables;
 
 use crate::codec::Data;
@@ -69,6 +70,7 @@ use std::marker::PhantomData;
 
 pub(crate) use context::{KeyTimers, Lent, forget};
 pub use context::{Process, Setup};
+pub(crate) use living::Now;
 pub use tables::{ListEntry, MapEntry};
 pub(crate) use tables::{Side, SideBuffer, Sides, Tables};
 

@@ -27,7 +27,7 @@ use crate::state::TaskState;
 use crate::time::{Progress, Watermark};
 use onceflow_types::Result;
 
-pub(crate) use aged::Aged;
+pub(crate) use aged::{Aged, end_due};
 pub(crate) use branch::Branch;
 pub(crate) use clock::InputClock;
 pub use dead_letter::{

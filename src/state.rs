@@ -20,7 +20,7 @@ use std::fmt;
 pub(crate) use aging::Aging;
 pub use aging::TimeToLive;
 pub use cache::CACHE_ENTRIES_DEFAULT;
-pub(crate) use form::{decode_stored, encode_stored};
+pub(crate) use form::{decode_stored, decode_stored_used, encode_stored};
 pub use migration::Migration;
 pub(crate) use timers::{Due, TimerKind, Timers, decode_time, encode_time};
 pub use value_table::{Entry, ValueTable};

@@ -1,10 +1,11 @@
 //! What a processor works with.
 
+use super::living::{LivingTable, Now, Part};
 use super::tables::{ListEntry, ListTable, MapEntry, Sides, Tables};
 use super::{ListState, MapState, SideOutput, ValueState};
 use crate::codec::{Data, Key, StateValue};
 use crate::record::{Origin, Record};
-use crate::state::{Entry, TaskState, TimerKind, Timers, ValueTable};
+use crate::state::{Entry, TaskState, TimeToLive, TimerKind, Timers, ValueTable};
 use onceflow_types::{Error, Name, Result, Timestamp};
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,11 +29,26 @@ impl<'s, K: Key> Setup<'s, K> {
     /// The part of the operator's state under a name of the user's; `of-` keeps it apart from the engine's own parts.
     fn part(&mut self, name: &str) -> Result<String> {
         let name = Name::new(name)?;
-        if self.named.iter().any(|named| *named == *name.as_str()) {
+        self.claim(format!("of-{name}"))
+    }
+
+    fn claim(&mut self, part: String) -> Result<String> {
+        if self.named.contains(&part) {
+            let name = part.strip_prefix("of-").unwrap_or(&part);
             return Err(Error::invalid(format!("state is named twice: operator={} name={name}", self.name)));
         }
-        self.named.push(name.as_str().to_owned());
-        Ok(format!("of-{name}"))
+        self.named.push(part.clone());
+        Ok(part)
+    }
+
+    fn of<'p>(&self, part: &'p str, time_to_live: Option<TimeToLive>) -> Result<Part<'p>>
+    where
+        's: 'p,
+    {
+        if time_to_live.is_some_and(TimeToLive::is_empty) {
+            return Err(Error::invalid(format!("time to live must be at least 1 ms: operator={}", self.name)));
+        }
+        Ok(Part { operator: self.name, name: part, cache_entries: self.cache_entries, time_to_live })
     }
 
     /// One value for each key.
@@ -40,8 +56,67 @@ impl<'s, K: Key> Setup<'s, K> {
     /// # Errors
     /// `Invalid` for a bad name, or one that is used twice.
     pub fn value<V: StateValue>(&mut self, name: &str) -> Result<ValueState<V>> {
+        self.some_value(name, None)
+    }
+
+    /// One value for each key, which is gone when it is older than its time to live: from the last change of it, or for
+    /// [`TimeToLive::after_access`] the last look at it. By event time its age is counted in that of the record, or the watermark if
+    /// that is further; in a timer it is that of the timer. What comes out does not depend on when it is removed.
+    ///
+    /// A record whose time can be none is an error of kind `Record` then. A value that is written in a processing-time
+    /// timer before there is any event time begins to age with its next use.
+    ///
+    /// ```
+    /// # use onceflow::process::{Process, Processor, Setup, ValueState};
+    /// # use onceflow::{StreamBuilder, codec::Json, state::TimeToLive, testing::TestDriver, types::{Result, Timestamp}};
+    /// # use std::time::Duration;
+    /// /// Lets a card's payment through when none came in the minute before it.
+    /// #[derive(Default)]
+    /// struct Calm {
+    ///     last: ValueState<i64>,
+    /// }
+    ///
+    /// impl Processor<String, i64> for Calm {
+    ///     type Output = i64;
+    ///     fn open(&mut self, setup: &mut Setup<'_, String>) -> Result<()> {
+    ///         self.last = setup.value_with("last", TimeToLive::after_write(Duration::from_secs(60)))?;
+    ///         Ok(())
+    ///     }
+    ///     fn process(&mut self, millis: i64, cx: &mut Process<'_, String, i64>) -> Result<()> {
+    ///         let mut last = cx.value(&self.last)?;
+    ///         let is_calm = last.get().is_none();
+    ///         last.set(millis);
+    ///         if is_calm {
+    ///             cx.emit(millis);
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let builder = StreamBuilder::new("job")?;
+    /// let payments = builder.source("in", Json::<(String, i64)>::new());
+    /// let payments = payments.select_timestamp(|(_, millis)| Timestamp::from_millis(*millis));
+    /// let cards = payments.key_by(|(card, _)| card.clone()).map_values(|(_, millis)| millis);
+    /// cards.process("calm", Calm::default).sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for payment in [r#"["c7",0]"#, r#"["c7",59999]"#, r#"["c7",119999]"#] {
+    ///     driver.send("in", payment.as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [br#"["c7",0]"#.as_slice(), br#"["c7",119999]"#]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`value`](Self::value), and `Invalid` for a time to live of less than 1 ms.
+    pub fn value_with<V: StateValue>(&mut self, name: &str, time_to_live: TimeToLive) -> Result<ValueState<V>> {
+        self.some_value(name, Some(time_to_live))
+    }
+
+    fn some_value<V: StateValue>(&mut self, name: &str, life: Option<TimeToLive>) -> Result<ValueState<V>> {
         let part = self.part(name)?;
-        self.tables.value::<K, V>(self.name, &part, self.cache_entries, self.state).map(ValueState::new)
+        let of = self.of(&part, life)?;
+        self.tables.value::<K, V>(of, self.state).map(ValueState::new)
     }
 
     /// A list for each key.
@@ -49,8 +124,22 @@ impl<'s, K: Key> Setup<'s, K> {
     /// # Errors
     /// As [`value`](Self::value).
     pub fn list<V: StateValue>(&mut self, name: &str) -> Result<ListState<V>> {
+        self.some_list(name, None)
+    }
+
+    /// A list for each key, which is gone as a whole, as a value is of [`value_with`](Self::value_with).
+    ///
+    /// # Errors
+    /// As [`value_with`](Self::value_with).
+    pub fn list_with<V: StateValue>(&mut self, name: &str, time_to_live: TimeToLive) -> Result<ListState<V>> {
+        self.some_list(name, Some(time_to_live))
+    }
+
+    fn some_list<V: StateValue>(&mut self, name: &str, life: Option<TimeToLive>) -> Result<ListState<V>> {
         let part = self.part(name)?;
-        self.tables.list::<K, V>(self.name, &part, self.cache_entries, self.state).map(ListState::new)
+        let items = self.claim(format!("{part}-items"))?;
+        let of = self.of(&part, life)?;
+        self.tables.list::<K, V>(of, &items, self.state).map(ListState::new)
     }
 
     /// A map for each key.
@@ -58,8 +147,21 @@ impl<'s, K: Key> Setup<'s, K> {
     /// # Errors
     /// As [`value`](Self::value).
     pub fn map<M: Key, V: StateValue>(&mut self, name: &str) -> Result<MapState<M, V>> {
+        self.some_map(name, None)
+    }
+
+    /// A map for each key, of whose values each is gone for itself, as one of [`value_with`](Self::value_with).
+    ///
+    /// # Errors
+    /// As [`value_with`](Self::value_with).
+    pub fn map_with<M: Key, V: StateValue>(&mut self, name: &str, time_to_live: TimeToLive) -> Result<MapState<M, V>> {
+        self.some_map(name, Some(time_to_live))
+    }
+
+    fn some_map<M: Key, V: StateValue>(&mut self, name: &str, life: Option<TimeToLive>) -> Result<MapState<M, V>> {
         let part = self.part(name)?;
-        self.tables.value::<(K, M), V>(self.name, &part, self.cache_entries, self.state).map(MapState::new)
+        let of = self.of(&part, life)?;
+        self.tables.value::<(K, M), V>(of, self.state).map(MapState::new)
     }
 }
 
@@ -77,7 +179,7 @@ pub(crate) struct Lent<'p, K, O> {
     /// How far the output has come.
     pub(crate) fired: Timestamp,
     pub(crate) watermark: Timestamp,
-    pub(crate) now: Timestamp,
+    pub(crate) now: Now,
     pub(crate) origin: Origin,
 }
 
@@ -107,7 +209,7 @@ impl<K: Key, O: Data> Process<'_, K, O> {
 
     /// Processing time.
     pub fn now(&self) -> Timestamp {
-        self.lent.now
+        self.lent.now.processing
     }
 
     /// The value of the key, to read and change.
@@ -115,7 +217,8 @@ impl<K: Key, O: Data> Process<'_, K, O> {
     /// # Errors
     /// `Record` when the key cannot be a key, `Corrupt` from the store, `Bug` for state that is not named.
     pub fn value<V: StateValue>(&mut self, state: &ValueState<V>) -> Result<Entry<'_, K, V>> {
-        self.lent.tables.get::<ValueTable<K, V>>(state.at)?.entry(self.key, self.lent.state)
+        let table = self.lent.tables.get::<LivingTable<K, V>>(state.at)?;
+        table.entry(self.key, self.lent.now, self.lent.state, |_, _| Ok(()))
     }
 
     /// The list of the key.
@@ -124,7 +227,7 @@ impl<K: Key, O: Data> Process<'_, K, O> {
     /// `Bug` for state that is not named.
     pub fn list<V: StateValue>(&mut self, state: &ListState<V>) -> Result<ListEntry<'_, K, V>> {
         let table = self.lent.tables.get::<ListTable<K, V>>(state.at)?;
-        Ok(ListEntry { table, state: self.lent.state, key: self.key })
+        Ok(ListEntry { table, now: self.lent.now, state: self.lent.state, key: self.key })
     }
 
     /// The map of the key.
@@ -132,8 +235,8 @@ impl<K: Key, O: Data> Process<'_, K, O> {
     /// # Errors
     /// `Bug` for state that is not named.
     pub fn map<M: Key, V: StateValue>(&mut self, state: &MapState<M, V>) -> Result<MapEntry<'_, K, M, V>> {
-        let table = self.lent.tables.get::<ValueTable<(K, M), V>>(state.at)?;
-        Ok(MapEntry { table, state: self.lent.state, key: self.key })
+        let table = self.lent.tables.get::<LivingTable<(K, M), V>>(state.at)?;
+        Ok(MapEntry { table, now: self.lent.now, state: self.lent.state, key: self.key })
     }
 
     /// Puts a value out, under the key.

@@ -1,41 +1,71 @@
 //! The tables and side outputs of a processor, whatever they hold.
 
+use super::living::{LivingTable, Now, Part};
 use crate::codec::{Data, Key, StateValue, decode_key, encode_key};
 use crate::processor::Push;
 use crate::record::Record;
 use crate::stage::Context;
-use crate::state::{Entry, TaskState, ValueTable, decode_stored};
+use crate::state::{Entry, TaskState, TimerKind, ValueTable, decode_stored_used};
 use crate::time::Progress;
 use onceflow_storage::{KeyRange, Order, ReadStore};
-use onceflow_types::{Error, Name, Result};
+use onceflow_types::{Error, Result, Timestamp};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// A table of a type that its handle knows.
 pub(crate) trait Table: Any + Send {
+    /// A call of the processor is over.
+    fn settle(&mut self, state: &mut TaskState) -> Result<()>;
+    /// By which time its values live, if they do not live for ever.
+    fn lives_by(&self) -> Option<TimerKind>;
+    /// Removes what is too old, when all timers up to `fired` have fired, unless the epoch is full before.
+    fn remove_due(&mut self, fired: Timestamp, cx: &mut Context<'_>) -> Result<()>;
     fn seal(&mut self, state: &mut TaskState) -> Result<()>;
     fn as_any_mut(&mut self) -> &mut dyn Any;
-}
-
-impl<K: Key, V: StateValue> Table for ValueTable<K, V> {
-    fn seal(&mut self, state: &mut TaskState) -> Result<()> {
-        ValueTable::seal(self, state)
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 /// A list for each key: where it begins and ends, and each item under its number. Items are added and taken at its ends
 /// without touching the others.
 pub(crate) struct ListTable<K, V> {
-    bounds: ValueTable<K, (u64, u64)>,
+    bounds: LivingTable<K, (u64, u64)>,
     items: ValueTable<(K, u64), V>,
 }
 
+impl<K: Key, V: StateValue> ListTable<K, V> {
+    fn bounds(&mut self, key: &K, now: Now, state: &mut TaskState) -> Result<Entry<'_, K, (u64, u64)>> {
+        let items = &mut self.items;
+        self.bounds.entry(key, now, state, |bounds, state| remove_items(items, key, bounds, state))
+    }
+}
+
+/// Removes the items of a list that has ended.
+fn remove_items<K: Key, V: StateValue>(
+    items: &mut ValueTable<(K, u64), V>,
+    key: &K,
+    (first, next): (u64, u64),
+    state: &mut TaskState,
+) -> Result<()> {
+    (first..next).try_for_each(|at| {
+        items.entry(&(key.clone(), at), state)?.remove();
+        Ok(())
+    })
+}
+
 impl<K: Key, V: StateValue> Table for ListTable<K, V> {
+    fn settle(&mut self, state: &mut TaskState) -> Result<()> {
+        self.bounds.settle(state)
+    }
+
+    fn lives_by(&self) -> Option<TimerKind> {
+        self.bounds.lives_by()
+    }
+
+    fn remove_due(&mut self, fired: Timestamp, cx: &mut Context<'_>) -> Result<()> {
+        let items = &mut self.items;
+        self.bounds.remove_due_and(fired, cx, |key, bounds, state| remove_items(items, key, bounds, state))
+    }
+
     fn seal(&mut self, state: &mut TaskState) -> Result<()> {
         self.bounds.seal(state)?;
         self.items.seal(state)
@@ -46,74 +76,90 @@ impl<K: Key, V: StateValue> Table for ListTable<K, V> {
     }
 }
 
-fn opened<K: Key, V: StateValue>(
-    name: &Name,
-    part: &str,
-    cache_entries: usize,
-    state: &mut TaskState,
-) -> Result<ValueTable<K, V>> {
-    let mut table = ValueTable::with_cache(name.clone(), cache_entries);
-    table.open_part(part, state)?;
-    Ok(table)
-}
-
 /// All tables of one processor.
 #[derive(Default)]
-pub(crate) struct Tables(Vec<Box<dyn Table>>);
+pub(crate) struct Tables {
+    all: Vec<Box<dyn Table>>,
+    /// The places of those whose values have a time to live.
+    living: Vec<usize>,
+}
 
 impl Tables {
-    pub(crate) fn value<K: Key, V: StateValue>(
-        &mut self,
-        name: &Name,
-        part: &str,
-        cache_entries: usize,
-        state: &mut TaskState,
-    ) -> Result<usize> {
-        let table: ValueTable<K, V> = opened(name, part, cache_entries, state)?;
-        Ok(self.add(Box::new(table)))
+    pub(crate) fn value<K: Key, V: StateValue>(&mut self, of: Part<'_>, state: &mut TaskState) -> Result<usize> {
+        Ok(self.add(Box::new(LivingTable::<K, V>::opened(of, state)?)))
     }
 
     pub(crate) fn list<K: Key, V: StateValue>(
         &mut self,
-        name: &Name,
-        part: &str,
-        cache_entries: usize,
+        of: Part<'_>,
+        items: &str,
         state: &mut TaskState,
     ) -> Result<usize> {
-        let bounds = opened(name, part, cache_entries, state)?;
-        let items = opened(name, &format!("{part}-items"), cache_entries, state)?;
+        let bounds = LivingTable::opened(of, state)?;
+        let mut items_of = ValueTable::with_cache(of.operator.clone(), of.cache_entries);
+        items_of.open_part(items, state)?;
+        let items = items_of;
         Ok(self.add(Box::new(ListTable::<K, V> { bounds, items })))
     }
 
     fn add(&mut self, table: Box<dyn Table>) -> usize {
-        self.0.push(table);
-        self.0.len() - 1
+        let at = self.all.len();
+        if table.lives_by().is_some() {
+            self.living.push(at);
+        }
+        self.all.push(table);
+        at
+    }
+
+    fn each_living(&mut self, mut act: impl FnMut(&mut dyn Table) -> Result<()>) -> Result<()> {
+        self.living.iter().try_for_each(|at| self.all.get_mut(*at).map_or(Ok(()), |table| act(&mut **table)))
+    }
+
+    /// Whether a record must have a time that event time can be.
+    pub(crate) fn live_by_event_time(&mut self) -> Result<bool> {
+        let mut any = false;
+        self.each_living(|table| {
+            any |= table.lives_by() == Some(TimerKind::Event);
+            Ok(())
+        })?;
+        Ok(any)
+    }
+
+    /// A call of the processor is over, well or not.
+    pub(crate) fn settle(&mut self, state: &mut TaskState) -> Result<()> {
+        self.each_living(|table| table.settle(state))
+    }
+
+    /// Removes what is too old, when all timers up to `fired` have fired.
+    pub(crate) fn remove_due(&mut self, fired: Timestamp, cx: &mut Context<'_>) -> Result<()> {
+        self.each_living(|table| table.remove_due(fired, cx))
     }
 
     pub(crate) fn get<T: 'static>(&mut self, at: usize) -> Result<&mut T> {
-        let table = self.0.get_mut(at).and_then(|table| table.as_any_mut().downcast_mut());
+        let table = self.all.get_mut(at).and_then(|table| table.as_any_mut().downcast_mut());
         table.ok_or_else(|| Error::bug("state of a processor is used before it is named, or by another one"))
     }
 
     pub(crate) fn seal(&mut self, state: &mut TaskState) -> Result<()> {
-        self.0.iter_mut().try_for_each(|table| table.seal(state))
+        self.all.iter_mut().try_for_each(|table| table.seal(state))
     }
 }
 
 /// The list of one key.
 pub struct ListEntry<'t, K, V> {
     pub(crate) table: &'t mut ListTable<K, V>,
+    pub(crate) now: Now,
     pub(crate) state: &'t mut TaskState,
     pub(crate) key: &'t K,
 }
 
 impl<K: Key, V: StateValue + Data> ListEntry<'_, K, V> {
     fn bounds(&mut self) -> Result<(u64, u64)> {
-        Ok(self.table.bounds.entry(self.key, self.state)?.get().copied().unwrap_or((0, 0)))
+        Ok(self.table.bounds(self.key, self.now, self.state)?.get().copied().unwrap_or((0, 0)))
     }
 
     fn set_bounds(&mut self, (first, next): (u64, u64)) -> Result<()> {
-        let mut entry = self.table.bounds.entry(self.key, self.state)?;
+        let mut entry = self.table.bounds(self.key, self.now, self.state)?;
         if first < next {
             entry.set((first, next));
         } else {
@@ -201,7 +247,8 @@ impl<K: Key, V: StateValue + Data> ListEntry<'_, K, V> {
 
 /// The map of one key.
 pub struct MapEntry<'t, K, M, V> {
-    pub(crate) table: &'t mut ValueTable<(K, M), V>,
+    pub(crate) table: &'t mut LivingTable<(K, M), V>,
+    pub(crate) now: Now,
     pub(crate) state: &'t mut TaskState,
     pub(crate) key: &'t K,
 }
@@ -212,24 +259,27 @@ impl<K: Key, M: Key, V: StateValue + Data> MapEntry<'_, K, M, V> {
     /// # Errors
     /// `Record` when the keys cannot be a key, `Corrupt` from the store.
     pub fn entry(&mut self, of: &M) -> Result<Entry<'_, (K, M), V>> {
-        self.table.entry(&(self.key.clone(), of.clone()), self.state)
+        self.table.entry(&(self.key.clone(), of.clone()), self.now, self.state, |_, _| Ok(()))
     }
 
-    /// Everything in it, in the order of the stored keys. The whole map comes into memory.
+    /// Everything in it, in the order of the stored keys. The whole map comes into memory. For a time to live it is no access.
     ///
     /// # Errors
     /// `Corrupt` from the store.
     pub fn all(&mut self) -> Result<Vec<(M, V)>> {
         // What is in the cache is not in the state yet.
-        self.table.seal(self.state)?;
-        let mut prefix = self.table.id()?.prefix().to_vec();
+        self.table.values.seal(self.state)?;
+        let mut prefix = self.table.values.id()?.prefix().to_vec();
         let start = prefix.len();
         encode_key(self.key, &mut prefix)?;
         let mut cursor = self.state.overlay().scan(KeyRange::prefix(&prefix), Order::Ascending)?;
         let mut all = vec![];
         while let Some((key, value)) = cursor.next()? {
             let (_, of): (K, M) = decode_key(key.get(start..).unwrap_or_default())?;
-            all.push((of, decode_stored(value)?));
+            let (value, used) = decode_stored_used(value)?;
+            if !self.table.is_over(used, self.now) {
+                all.push((of, value));
+            }
         }
         Ok(all)
     }

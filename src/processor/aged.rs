@@ -8,6 +8,27 @@ use crate::state::{Aging, Entry, TaskState, TimerKind, ValueTable};
 use crate::time::{Progress, is_event_time};
 use onceflow_types::{Result, Timestamp};
 
+/// Removes what is too old, unless the epoch is full before, and tells `ended` what it was.
+pub(crate) fn end_due<K: Key, V: StateValue>(
+    aging: &mut Aging,
+    table: &mut ValueTable<K, V>,
+    cx: &mut Context<'_>,
+    mut ended: impl FnMut(&K, V, &mut TaskState) -> Result<()>,
+) -> Result<()> {
+    while aging.is_due() {
+        if cx.is_full() {
+            cx.state.times_mut().set_behind();
+            return Ok(());
+        }
+        for due in aging.take_due(cx.state)? {
+            let key: K = decode_key(&due.what)?;
+            let value = aging.end(&mut table.entry(&key, cx.state)?, &due, cx.state)?;
+            value.map_or(Ok(()), |value| ended(&key, value, cx.state))?;
+        }
+    }
+    Ok(())
+}
+
 /// The aging of an operator's table, and the clock that it goes by.
 pub(crate) struct Aged {
     aging: Aging,
@@ -59,18 +80,7 @@ impl Aged {
             TimerKind::Event => self.clock.time(),
             TimerKind::Processing => cx.now(),
         });
-        while self.aging.is_due() {
-            if cx.is_full() {
-                cx.state.times_mut().set_behind();
-                return Ok(());
-            }
-            for due in self.aging.take_due(cx.state)? {
-                let key: K = decode_key(&due.what)?;
-                let mut entry = table.entry(&key, cx.state)?;
-                self.aging.end(&mut entry, &due, cx.state)?;
-            }
-        }
-        Ok(())
+        end_due(&mut self.aging, table, cx, |_, _, _| Ok(()))
     }
 
     /// Runs `step` on the place of `key`, as it is for a record of this time. After an error nothing has changed.

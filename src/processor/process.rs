@@ -2,11 +2,11 @@
 
 use super::{BATCH_RECORDS_MAX, Guard, InputClock, Push};
 use crate::codec::{Data, Key, decode_key, encode_key};
-use crate::process::{KeyTimers, Lent, Process, Processor, Setup, Sides, Tables, Timer, forget};
+use crate::process::{KeyTimers, Lent, Now, Process, Processor, Setup, Sides, Tables, Timer, forget};
 use crate::record::{Origin, Record};
 use crate::stage::Context;
 use crate::state::{Due, TaskState, TimerKind, Timers, ValueTable};
-use crate::time::{Input, Progress, Watermark};
+use crate::time::{Input, Progress, Watermark, is_event_time};
 use onceflow_types::{Name, Result, Timestamp};
 
 /// What the user chose for a processor.
@@ -80,9 +80,18 @@ impl<K: Key, O: Data, P> ProcessRoom<K, O, P> {
             Call::Timer(Timer::Event(time) | Timer::Processing(time)) => (*time, Origin::NONE),
         };
         self.key_bytes.clear();
-        let (emitted, now) = (self.out.len(), cx.now());
+        let emitted = self.out.len();
+        let event = match &call {
+            Call::Record { time, .. } => self.clock.time().max(*time),
+            Call::Timer(Timer::Event(time)) => *time,
+            Call::Timer(Timer::Processing(_)) => self.clock.time(),
+        };
+        let now = Now { event, processing: cx.now() };
         self.sides.lengths(&mut self.lengths);
         let mut result = encode_key(key, &mut self.key_bytes);
+        if matches!(call, Call::Record { .. }) && !is_event_time(time) && self.tables.live_by_event_time()? {
+            result = Err(crate::window::out_of_range(time));
+        }
         if result.is_ok() {
             let lent = Lent {
                 state: cx.state,
@@ -102,6 +111,7 @@ impl<K: Key, O: Data, P> ProcessRoom<K, O, P> {
                 Call::Timer(timer) => self.processor.on_timer(timer, &mut process),
             };
         }
+        self.tables.settle(cx.state)?;
         if let Err(error) = result {
             self.out.truncate(emitted);
             self.sides.truncate(&self.lengths);
@@ -222,6 +232,7 @@ where
         self.clock.hear(progress);
         self.fire_due(TimerKind::Event, self.clock.time(), cx)?;
         self.fire_due(TimerKind::Processing, cx.now(), cx)?;
+        self.tables.remove_due(self.fired, cx)?;
         self.flush(cx)?;
         let wake = self.timers.next(TimerKind::Processing);
         if wake < Timestamp::MAX {

@@ -89,6 +89,12 @@ impl Aging {
         Aging { time_to_live, timers: Timers::new(name), now: Timestamp::MIN, what: vec![] }
     }
 
+    /// Of a part of the operator's state.
+    pub(crate) fn of_part(name: Name, part: &str, time_to_live: TimeToLive) -> Self {
+        let timers = Timers::of_part(name, format!("timers-{part}"));
+        Aging { time_to_live, timers, now: Timestamp::MIN, what: vec![] }
+    }
+
     /// Binds the timers to a task's state; returns the time that was acted on last.
     pub(crate) fn open(&mut self, state: &mut TaskState) -> Result<Timestamp> {
         self.now = self.timers.open(state)?;
@@ -112,7 +118,8 @@ impl Aging {
         }
     }
 
-    fn is_over(&self, used: Timestamp, now: Timestamp) -> bool {
+    /// Whether a value that was used at `used` is gone at `now`.
+    pub(crate) fn is_over(&self, used: Timestamp, now: Timestamp) -> bool {
         now >= used.saturating_add(self.time_to_live.millis)
     }
 
@@ -133,6 +140,25 @@ impl Aging {
         }
         let gone = if is_over { entry.expire() } else { None };
         Ok(Looked { now, unarmed, gone })
+    }
+
+    /// Notes what is known at the look, for a place whose changes nobody waits for: whoever changes the value stamps it. A new
+    /// value is [`armed`](Self::arm) when the changes are done.
+    pub(crate) fn note<V, K>(&self, entry: &mut Entry<'_, K, V>, looked: &Looked<V>) {
+        entry.set_stamp(looked.now);
+        if looked.unarmed || self.time_to_live.from_access {
+            let used = entry.time().map_or(looked.now, |used| used.max(looked.now));
+            entry.set_time(used);
+        }
+    }
+
+    /// Sets the timer of a value that has none yet.
+    pub(crate) fn arm<K: Key, V>(&mut self, entry: &Entry<'_, K, V>, key: &K, state: &mut TaskState) -> Result<()> {
+        let Some(used) = entry.time() else { return Ok(()) };
+        self.what.clear();
+        encode_key(key, &mut self.what)?;
+        let due = used.saturating_add(self.time_to_live.millis);
+        self.timers.set(self.kind(), due, &self.what, state)
     }
 
     /// Notes that the value was used, after it was looked at and changed or not.
@@ -171,19 +197,20 @@ impl Aging {
         self.next() <= self.now
     }
 
-    /// A timer was due for this place: the value is removed, or the timer set again when the value was used meanwhile.
+    /// A timer was due for this place: the value is removed and returned, or the timer set again when the value was used
+    /// meanwhile.
     pub(crate) fn end<K: Key, V>(
         &mut self,
         entry: &mut Entry<'_, K, V>,
         due: &Due,
         state: &mut TaskState,
-    ) -> Result<()> {
-        let Some(used) = entry.time() else { return Ok(()) };
+    ) -> Result<Option<V>> {
+        let Some(used) = entry.time() else { return Ok(None) };
         if self.is_over(used, self.now) {
-            entry.expire();
-            return Ok(());
+            return Ok(entry.expire().map(|(value, _)| value));
         }
-        self.timers.set(self.kind(), used.saturating_add(self.time_to_live.millis), &due.what, state)
+        self.timers.set(self.kind(), used.saturating_add(self.time_to_live.millis), &due.what, state)?;
+        Ok(None)
     }
 
     pub(crate) fn seal(&mut self, state: &mut TaskState) -> Result<()> {
@@ -196,7 +223,7 @@ impl Aging {
 pub(crate) struct Looked<V> {
     now: Timestamp,
     /// Whether the place has no timer.
-    unarmed: bool,
+    pub(crate) unarmed: bool,
     /// What was too old, with its time of last use: it comes back when the record fails, as that changes nothing.
     pub(crate) gone: Option<(V, Timestamp)>,
 }

@@ -62,6 +62,11 @@ pub(crate) fn decode_stored<V: StateValue>(bytes: &[u8]) -> Result<V> {
     decode(bytes, None).map(|(value, _)| value)
 }
 
+/// The same, and when it was last used, where it has that.
+pub(crate) fn decode_stored_used<V: StateValue>(bytes: &[u8]) -> Result<(V, Option<Timestamp>)> {
+    decode(bytes, None).map(|(value, time)| (value, Some(time).filter(|time| *time != NO_TIME)))
+}
+
 fn head(bytes: &[u8]) -> Result<(u16, Timestamp, &[u8])> {
     match bytes {
         [SHORT, value @ ..] => Ok((0, NO_TIME, value)),

@@ -38,6 +38,7 @@ pub(crate) struct Due {
 #[derive(Debug)]
 pub(crate) struct Timers {
     name: Name,
+    part: String,
     table: Option<TableId>,
     /// The earliest time of each kind at which something may be due.
     next: [Timestamp; 2],
@@ -49,13 +50,18 @@ pub(crate) struct Timers {
 impl Timers {
     /// The timers of the operator `name`, not bound to a state yet.
     pub(crate) fn new(name: Name) -> Self {
+        Timers::of_part(name, PART.to_owned())
+    }
+
+    /// The timers of a part of the operator's state, which are a part of their own.
+    pub(crate) fn of_part(name: Name, part: String) -> Self {
         let next = [Timestamp::MAX; 2];
-        Timers { name, table: None, next, acted_on: Timestamp::MIN, key: vec![] }
+        Timers { name, part, table: None, next, acted_on: Timestamp::MIN, key: vec![] }
     }
 
     /// Binds them to a task's state; returns the time that was acted on last.
     pub(crate) fn open(&mut self, state: &mut TaskState) -> Result<Timestamp> {
-        let table = state.part_of_table(&self.name, PART)?;
+        let table = state.part_of_table(&self.name, &self.part)?;
         self.table = Some(table);
         self.head(ACTED_ON)?;
         let mut value = vec![];

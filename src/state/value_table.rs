@@ -49,6 +49,8 @@ pub struct Entry<'t, K, V> {
     changed: &'t mut Vec<u32>,
     /// Whether the value was changed through this place.
     wrote: bool,
+    /// The time of use that a change gives the value.
+    stamp: Timestamp,
 }
 
 impl<K: Key, V: StateValue> ValueTable<K, V> {
@@ -108,7 +110,7 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
             None => self.load(hash, key, state)?,
         };
         let (slot, changed) = self.cache.slot(at)?;
-        Ok(Entry { slot, at, changed, wrote: false })
+        Ok(Entry { slot, at, changed, wrote: false, stamp: NO_TIME })
     }
 
     fn load(&mut self, hash: u64, key: &K, state: &mut TaskState) -> Result<u32> {
@@ -184,6 +186,11 @@ impl<K, V> Entry<'_, K, V> {
         }
     }
 
+    /// Changes of the value through this place are uses at `time`.
+    pub(crate) fn set_stamp(&mut self, time: Timestamp) {
+        self.stamp = time;
+    }
+
     /// Whether the value was changed since the place was looked up.
     pub(crate) fn wrote(&self) -> bool {
         self.wrote
@@ -206,6 +213,7 @@ impl<K, V> Entry<'_, K, V> {
     #[inline]
     fn mark(&mut self) {
         self.wrote = true;
+        self.slot.time = self.slot.time.max(self.stamp);
         self.mark_slot();
     }
 

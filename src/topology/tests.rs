@@ -5,6 +5,7 @@ mod describe;
 mod errors;
 mod evolution;
 mod keyed;
+mod living;
 mod names;
 mod operators;
 mod state;
