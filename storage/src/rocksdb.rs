@@ -10,7 +10,7 @@
 //! # A full disk
 //! RocksDB tries a flush that found no space again and again, and lets a write wait for it without an error when both
 //! write buffers are full. So we do the waiting ourselves: a flush that fails meanwhile ends it with `Invalid` and what to
-//! do, and [`STALL_TIME_MAX`] with `Retry`. RocksDB's own `LOG` in the data folder says more.
+//! do, and [`STALL_WAITS_MAX`] with `Retry`. RocksDB's own `LOG` in the data folder says more.
 //!
 //! # Damage
 //! Every block is read with its checksum. An iterator that becomes invalid has either reached the end or failed; the
@@ -33,7 +33,7 @@ use ::rocksdb::{
 use onceflow_types::{Error, Result};
 use std::ops::Bound;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One that fills and one that is flushed.
 const WRITE_BUFFERS: i32 = 2;
@@ -47,9 +47,9 @@ const BLOCK_BYTES: usize = 8 << 10;
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
 /// An option that the crate has no function for.
 const LOG_CHAIN: &str = "track_and_verify_wals=true";
-/// How long a commit waits for flushes and compactions that do not keep up, and how often it looks.
-const STALL_TIME_MAX: Duration = Duration::from_mins(2);
-const STALL_LOOK_TIME: Duration = Duration::from_millis(1);
+/// How long a commit waits for flushes and compactions that do not keep up: steps of a millisecond, two minutes in all.
+const STALL_WAIT: Duration = Duration::from_millis(1);
+const STALL_WAITS_MAX: u32 = 120_000;
 /// RocksDB's own text logs.
 const LOG_FILES: usize = 2;
 const LOG_FILE_BYTES_MAX: usize = 1 << 20;
@@ -133,16 +133,22 @@ impl Engine for RocksDb {
     }
 
     fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
-        let mut stall = None;
-        loop {
-            match self.database.write_opt(batch_of(delta, point), &self.writes) {
-                Err(error) if error.kind() == ErrorKind::Incomplete => {}
-                written => return written.map_err(failure("commit")),
+        let mut failed_before = None;
+        for _ in 0..STALL_WAITS_MAX {
+            if failed_before.is_none() || self.count(IS_WRITE_STOPPED) == 0 {
+                match self.database.write_opt(batch_of(delta, point), &self.writes) {
+                    Err(error) if error.kind() == ErrorKind::Incomplete => {}
+                    written => return written.map_err(failure("commit")),
+                }
             }
-            let stall = stall
-                .get_or_insert_with(|| Stall { since: Instant::now(), failed_before: self.failed_in_background() });
-            self.wait(stall)?;
+            let failed = self.failed_in_background();
+            if failed > *failed_before.get_or_insert(failed) {
+                return Err(Error::invalid("rocksdb cannot flush, free space and start again; its file LOG says why"));
+            }
+            // A store is synchronous and blocks on its disk; there is nothing else to wait on.
+            std::thread::park_timeout(STALL_WAIT);
         }
+        Err(Error::retry("rocksdb is slower than what it is to write"))
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -166,30 +172,7 @@ fn batch_of(delta: &Delta, point: Option<&[u8]>) -> WriteBatch {
     batch
 }
 
-/// A write that waits for flushes or compactions.
-struct Stall {
-    since: Instant,
-    failed_before: u64,
-}
-
 impl RocksDb {
-    /// Waits until RocksDB may take a write.
-    fn wait(&self, stall: &Stall) -> Result<()> {
-        loop {
-            std::thread::sleep(STALL_LOOK_TIME);
-            if self.failed_in_background() > stall.failed_before {
-                return Err(Error::invalid("rocksdb cannot flush, free space and start again; its file LOG says why"));
-            }
-            if stall.since.elapsed() >= STALL_TIME_MAX {
-                let waited = STALL_TIME_MAX.as_secs();
-                return Err(Error::retry(format!("rocksdb is slower than its writes: waited_s={waited}")));
-            }
-            if self.count(IS_WRITE_STOPPED) == 0 {
-                return Ok(());
-            }
-        }
-    }
-
     /// Flushes and compactions that failed since the store was opened. What cannot be tried again is the next write's own error.
     fn failed_in_background(&self) -> u64 {
         self.count(BACKGROUND_ERRORS)
