@@ -12,6 +12,12 @@ where
 {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(paths::root()).env("CARGO_TARGET_DIR", paths::target()?);
+    // Cargo tells this program about its own package. Build scripts that look at these names would run again whenever that
+    // changes, with the checkout's folder for one, and all that depends on them be compiled again.
+    let own = |name: &OsStr| {
+        name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+    };
+    std::env::vars_os().filter(|(name, _)| own(name)).for_each(|(name, _)| _ = command.env_remove(name));
     rocksdb::link_kept(&mut command)?;
     Ok(command)
 }
