@@ -227,8 +227,8 @@ impl Runtime {
         for subtopology in self.in_flow_order() {
             let status = self.status();
             let tasks = status.iter().filter(|(task, _)| task.subtopology == subtopology.name);
-            for (task, status) in tasks.filter(|(_, status)| status.state != Standing::Standby) {
-                if !self.task_caught_up(subtopology, task, status).await? {
+            for (task, _) in tasks.filter(|(_, status)| status.state != Standing::Standby) {
+                if !self.task_caught_up(subtopology, task).await? {
                     return Ok(false);
                 }
             }
@@ -239,28 +239,20 @@ impl Runtime {
         Ok(true)
     }
 
-    async fn task_caught_up(&self, plan: &Subtopology, task: &TaskId, status: &TaskStatus) -> Result<bool> {
-        if status.published_through < status.epoch {
-            return Ok(false);
-        }
+    async fn task_caught_up(&self, plan: &Subtopology, task: &TaskId) -> Result<bool> {
+        let mut ends = vec![];
         for source in &plan.sources {
             let partition = task.partition(source.topic.clone());
             if !self.job.log.partitions(&source.topic).await?.contains(&partition) {
                 continue;
             }
             let end = self.job.log.offsets(&partition).await?.next;
-            // The committed offset is read after the end: what it covers was processed.
-            let status = self.status();
-            let committed = status.get(task).and_then(|status| status.offsets.get(&partition));
-            if committed.is_none_or(|committed| committed < end) {
-                return Ok(false);
-            }
+            ends.push((partition, end));
         }
-        // Read behind the offsets: what they let fire either has been decided or shows here.
-        Ok(self
-            .status()
-            .get(task)
-            .is_some_and(|status| !status.time_behind && status.published_through >= status.epoch))
+        // Read after the ends: what its offsets cover was processed, and what they let fire has been decided, or shows here.
+        let Some(status) = self.status().remove(task) else { return Ok(false) };
+        let processed = ends.iter().all(|(partition, end)| status.offsets.get(partition).is_some_and(|at| at >= *end));
+        Ok(processed && !status.time_behind && status.published_through >= status.epoch)
     }
 
     /// Waits until [`caught_up`](Self::caught_up), at most `time_max`; says whether it is. Cancel safe.

@@ -169,6 +169,15 @@ impl<'c> Context<'c> {
             || self.state.overlay().delta().bytes() >= self.limits.state_bytes_max
     }
 
+    /// The same for what is due: then it is behind, and goes on in the next one.
+    pub(crate) fn leaves_what_is_due(&mut self) -> bool {
+        let full = self.is_full();
+        if full {
+            self.state.times_mut().set_behind();
+        }
+        full
+    }
+
     /// The same context, for the records of `batch`.
     pub(crate) fn with_batch<'a>(&'a mut self, source: usize, batch: &'a SourceBatch<'a>) -> Context<'a> {
         let source = u32::try_from(source).unwrap_or(u32::MAX);

@@ -16,8 +16,7 @@ pub(crate) fn end_due<K: Key, V: StateValue>(
     mut ended: impl FnMut(&K, V, &mut TaskState) -> Result<()>,
 ) -> Result<()> {
     while aging.is_due() {
-        if cx.is_full() {
-            cx.state.times_mut().set_behind();
+        if cx.leaves_what_is_due() {
             return Ok(());
         }
         for due in aging.take_due(cx.state)? {

@@ -132,17 +132,14 @@ impl<K: Key, O: Data, P> ProcessRoom<K, O, P> {
         P: Processor<K, T, Output = O>,
     {
         while self.timers.next(kind) <= now {
-            if cx.is_full() {
-                cx.state.times_mut().set_behind();
+            if cx.leaves_what_is_due() {
                 return Ok(());
             }
             let due = self.timers.take_due(kind, now, cx.state)?;
             for (at, timer) in due.iter().enumerate() {
                 if cx.is_full() {
                     // The others wait for the next epoch.
-                    for timer in due.iter().skip(at) {
-                        self.timers.set(kind, timer.time, &timer.what, cx.state)?;
-                    }
+                    self.timers.put_back(kind, due.get(at..).unwrap_or_default(), cx.state)?;
                     break;
                 }
                 self.fire(kind, timer, cx)?;

@@ -165,17 +165,14 @@ impl<K: Key, T: Data, G: Accumulator<T>, S: Shape<K, T, G>> WindowRoom<K, T, G, 
     /// Fires all that is due, unless the epoch is full before.
     fn catch_up(&mut self, cx: &mut Context<'_>) -> Result<()> {
         while self.timers.next(TimerKind::Event) <= self.clock.time() {
-            if cx.is_full() {
-                cx.state.times_mut().set_behind();
+            if cx.leaves_what_is_due() {
                 return Ok(());
             }
             let due = self.timers.take_due(TimerKind::Event, self.clock.time(), cx.state)?;
             for (at, timer) in due.iter().enumerate() {
                 if cx.is_full() {
                     // The others wait for the next epoch.
-                    for timer in due.iter().skip(at) {
-                        self.timers.set(TimerKind::Event, timer.time, &timer.what, cx.state)?;
-                    }
+                    self.timers.put_back(TimerKind::Event, due.get(at..).unwrap_or_default(), cx.state)?;
                     break;
                 }
                 // All that was due before it has come out.

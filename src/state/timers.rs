@@ -155,6 +155,11 @@ impl Timers {
         Ok(due)
     }
 
+    /// Sets timers again that were taken.
+    pub(crate) fn put_back(&mut self, kind: TimerKind, due: &[Due], state: &mut TaskState) -> Result<()> {
+        due.iter().try_for_each(|due| self.set(kind, due.time, &due.what, state))
+    }
+
     fn first_behind(&mut self, kind: TimerKind, now: Timestamp, state: &TaskState) -> Result<Timestamp> {
         self.set_next(kind, now.saturating_add(1));
         let first = self.read(kind, Timestamp::MAX, 1, state)?;

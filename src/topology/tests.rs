@@ -12,7 +12,7 @@ mod state;
 
 use super::{StreamBuilder, Topology};
 use crate::codec::{Decode, Encode};
-use crate::testing::TestDriver;
+use crate::testing::{CrashPoint, TestDriver};
 use onceflow_types::{Error, Result};
 
 /// A codec of the tests: numbers as text.
@@ -47,6 +47,34 @@ fn send(driver: &mut TestDriver, topic: &str, numbers: impl IntoIterator<Item = 
     for number in numbers {
         driver.send(topic, number.to_string().as_bytes()).unwrap();
     }
+}
+
+/// A key and an event time, as JSON.
+type Event = (u32, i64);
+
+fn send_event(driver: &mut TestDriver, event: Event) {
+    driver.send("in", &serde_json::to_vec(&event).unwrap()).unwrap();
+}
+
+/// Sends events in pieces of the lengths of `cuts`; behind each of them what its number says: a batch, a crash, a crash at one
+/// of the steps, or an epoch. What is left then is not sent. All ends with an epoch.
+fn send_in_pieces(driver: &mut TestDriver, mut events: &[Event], cuts: impl IntoIterator<Item = (usize, usize)>) {
+    for (length, then) in cuts {
+        let (now, later) = events.split_at(length.min(events.len()));
+        for event in now {
+            send_event(driver, *event);
+        }
+        events = later;
+        match then {
+            0 => driver.process().unwrap(),
+            1 => driver.abort().unwrap(),
+            at @ 2..10 => {
+                driver.crash_at(CrashPoint::ALL[at - 2]).unwrap();
+            }
+            _ => driver.commit().unwrap(),
+        }
+    }
+    driver.commit().unwrap();
 }
 
 fn texts(driver: &TestDriver, topic: &str) -> Vec<String> {

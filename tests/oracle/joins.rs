@@ -2,10 +2,10 @@
 
 use crate::dice::Dice;
 use crate::join_batch::{self, Arrival, Output, Pair, Program, Rule};
-use crate::run::Stores;
+use crate::run::{Stores, commit};
 use onceflow::codec::Json;
 use onceflow::storage::{MemoryStores, StoreFactory, StoreOptions};
-use onceflow::testing::{CrashPoint, TestDriver};
+use onceflow::testing::TestDriver;
 use onceflow::topology::{KeyedStream, Placement};
 use onceflow::types::Timestamp;
 use onceflow::{Config, JoinWindow, Stream, StreamBuilder, Topology, Windowed, Windows};
@@ -215,15 +215,4 @@ pub fn run(seed: u64, stores: Stores) {
     let beyond: Vec<_> = got.pairs.iter().filter(|pair| !want.pairs.contains(pair)).take(5).collect();
     assert!(got.pairs == want.pairs, "pairs differ: lacking={lacking:?} beyond={beyond:?} {about}");
     assert_eq!(got.late, want.late, "late records differ: {about}");
-}
-
-fn commit(driver: &mut TestDriver, dice: &mut Dice, crashes: u64) {
-    while dice.happens(crashes) {
-        if dice.happens(30) {
-            driver.abort().unwrap();
-        } else {
-            driver.crash_at(dice.pick(&CrashPoint::ALL)).unwrap();
-        }
-    }
-    driver.commit().unwrap();
 }

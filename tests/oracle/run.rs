@@ -214,7 +214,8 @@ fn drive(plan: &Plan, driver: &mut TestDriver, dice: &mut Dice) -> Vec<usize> {
     commits
 }
 
-fn commit(driver: &mut TestDriver, dice: &mut Dice, crashes: u64) {
+/// Commits, after crashes at random steps.
+pub fn commit(driver: &mut TestDriver, dice: &mut Dice, crashes: u64) {
     while dice.happens(crashes) {
         if dice.happens(30) {
             driver.abort().unwrap();

@@ -5,7 +5,7 @@ mod sequence;
 
 use self::closing::timer;
 use self::sequence::Sequence;
-use super::rows::{Place, Row, Rows};
+use super::rows::{Place, Range, Rows};
 use super::{JoinKind, JoinOptions, JoinPlace, JoinWindow, Side, Sided, is_missing};
 use crate::codec::{Data, Key, StateValue, encode_key};
 use crate::processor::{BATCH_RECORDS_MAX, Push};
@@ -129,18 +129,17 @@ where
     }
 
     /// From where to where the open partners of a record lie.
-    fn range(&self, arrival: &Arrival<'_, K>) -> (Place, i64) {
+    fn range(&self, arrival: &Arrival<'_, K>) -> Range {
         let other = if arrival.side == Side::Left { Side::Right } else { Side::Left };
         let first = arrival.time.saturating_sub(self.window.reach(other));
         let first = first.max(self.window.oldest_open(other, self.now()));
-        (Place { time: first, sequence: 0 }, arrival.time.saturating_add(self.window.reach(arrival.side)))
+        Range::new(first, arrival.time.saturating_add(self.window.reach(arrival.side)))
     }
 
     fn match_left(&mut self, left: &L, arrival: &Arrival<'_, K>, cx: &mut Context<'_>) -> Result<bool> {
-        let (mut from, through) = self.range(arrival);
+        let mut range = self.range(arrival);
         let (mut rows, mut matched) = (vec![], false);
-        loop {
-            let more = self.right.read(&self.key, from, through, &mut rows, cx.state)?;
+        while self.right.read(&self.key, &mut range, &mut rows, cx.state)? {
             for row in &rows {
                 matched = true;
                 self.pair(left, &row.value, row.place.time, arrival);
@@ -149,18 +148,14 @@ where
                 }
             }
             self.flush_full(cx)?;
-            match behind(&rows).filter(|_| more) {
-                Some(next) => from = next,
-                None => return Ok(matched),
-            }
         }
+        Ok(matched)
     }
 
     fn match_right(&mut self, right: &R, arrival: &Arrival<'_, K>, cx: &mut Context<'_>) -> Result<bool> {
-        let (mut from, through) = self.range(arrival);
+        let mut range = self.range(arrival);
         let (mut rows, mut matched) = (vec![], false);
-        loop {
-            let more = self.left.read(&self.key, from, through, &mut rows, cx.state)?;
+        while self.left.read(&self.key, &mut range, &mut rows, cx.state)? {
             for row in &rows {
                 matched = true;
                 self.pair(&row.value, right, row.place.time, arrival);
@@ -169,11 +164,8 @@ where
                 }
             }
             self.flush_full(cx)?;
-            match behind(&rows).filter(|_| more) {
-                Some(next) => from = next,
-                None => return Ok(matched),
-            }
         }
+        Ok(matched)
     }
 
     fn pair(&mut self, left: &L, right: &R, time: i64, arrival: &Arrival<'_, K>) {
@@ -235,10 +227,4 @@ where
         self.timers.seal(self.place.clock.time(), cx.state)?;
         self.place.seal(cx)
     }
-}
-
-/// The place behind the last of these rows.
-fn behind<V>(rows: &[Row<V>]) -> Option<Place> {
-    let last = rows.last()?.place;
-    Some(Place { sequence: last.sequence.saturating_add(1), ..last })
 }

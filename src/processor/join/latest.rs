@@ -154,8 +154,7 @@ where
     fn catch_up(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let now = self.place.clock.time();
         while self.timers.next(TimerKind::Event) <= now {
-            if cx.is_full() {
-                cx.state.times_mut().set_behind();
+            if cx.leaves_what_is_due() {
                 return Ok(());
             }
             for due in self.timers.take_due(TimerKind::Event, now, cx.state)? {

@@ -53,6 +53,20 @@ pub(super) struct Row<V> {
     pub(super) value: V,
 }
 
+/// Rows of a key that are read part by part, in order.
+pub(super) struct Range {
+    /// Where the next part begins; `None` behind the last.
+    from: Option<Place>,
+    through: i64,
+}
+
+impl Range {
+    /// The rows whose time is from `first` to `through`, both included.
+    pub(super) fn new(first: i64, through: i64) -> Self {
+        Range { from: (first <= through).then_some(Place { time: first, sequence: 0 }), through }
+    }
+}
+
 /// The rows of one side.
 pub(super) struct Rows<V> {
     name: Name,
@@ -145,21 +159,17 @@ impl<V: StateValue> Rows<V> {
         Ok(())
     }
 
-    /// The first rows of a key from `from` on whose time is at most `through`, in order. When they are fewer than could be
-    /// read at once, there are no more.
+    /// Reads the next rows of a range instead of those in `rows`; says whether the range was not yet at its end.
     pub(super) fn read(
         &mut self,
         key: &[u8],
-        from: Place,
-        through: i64,
+        range: &mut Range,
         rows: &mut Vec<Row<V>>,
         state: &TaskState,
     ) -> Result<bool> {
         rows.clear();
-        if from.time > through {
-            return Ok(false);
-        }
-        self.row_key(key, Place { time: through, sequence: u64::MAX })?;
+        let Some(from) = range.from else { return Ok(false) };
+        self.row_key(key, Place { time: range.through, sequence: u64::MAX })?;
         let mut end = self.key.clone();
         end.push(0);
         self.row_key(key, from)?;
@@ -172,7 +182,10 @@ impl<V: StateValue> Rows<V> {
             let (matched, value) = decode(value)?;
             rows.push(Row { place, matched, value });
         }
-        Ok(rows.len() == READ_MAX)
+        // Fewer than could be read at once are the last.
+        let last = rows.last().filter(|_| rows.len() == READ_MAX);
+        range.from = last.map(|row| Place { sequence: row.place.sequence.saturating_add(1), ..row.place });
+        Ok(true)
     }
 }
 

@@ -1,11 +1,11 @@
 //! State that ends.
 
-use super::{driver, program};
+use super::{Event, driver, program, send_event as send, send_in_pieces};
 use crate::codec::Json;
 use crate::config::Config;
 use crate::processor::ErrorPolicy;
 use crate::state::TimeToLive;
-use crate::testing::{CrashPoint, TestDriver};
+use crate::testing::TestDriver;
 use crate::topology::{StreamBuilder, Together};
 use crate::{KeyedStream, Stream};
 use onceflow_storage::{MemoryStores, Order, StoreFactory};
@@ -15,8 +15,6 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-type Event = (u32, i64);
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -41,10 +39,6 @@ fn counts(time_to_live: TimeToLive) -> TestDriver {
         let counts = by_key(builder).count("counts").time_to_live(time_to_live);
         counts.on_error(ErrorPolicy::Skip).sink("out", "out", Json::new());
     })
-}
-
-fn send(driver: &mut TestDriver, event: Event) {
-    driver.send("in", &serde_json::to_vec(&event).unwrap()).unwrap();
 }
 
 fn out(driver: &TestDriver) -> Vec<(u32, u64)> {
@@ -333,23 +327,7 @@ proptest! {
         let bytes = if small { 1 } else { Config::default().epoch_state_bytes_max };
         let config = Config { epoch_state_bytes_max: bytes, ..Config::default() };
         let mut driver = TestDriver::with_config(&topology, &[], stores, config).unwrap();
-        let mut rest = &records[..];
-        for (length, then) in cuts {
-            let (now, later) = rest.split_at(length.min(rest.len()));
-            for event in now {
-                send(&mut driver, *event);
-            }
-            rest = later;
-            match then {
-                0 => driver.process().unwrap(),
-                1 => driver.abort().unwrap(),
-                at @ 2..10 => {
-                    driver.crash_at(CrashPoint::ALL[at - 2]).unwrap();
-                }
-                _ => driver.commit().unwrap(),
-            }
-        }
-        driver.commit().unwrap();
+        send_in_pieces(&mut driver, &records, cuts);
         prop_assert_eq!(out(&driver), plain(&records, i64::try_from(time_to_live).unwrap()));
         driver.advance_event_time(Timestamp::from_millis(1_000)).unwrap();
         driver.commit().unwrap();

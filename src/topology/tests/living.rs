@@ -1,12 +1,12 @@
 //! State of processors that ends.
 
-use super::program;
+use super::{Event, program, send_event as send, send_in_pieces};
 use crate::codec::Json;
 use crate::config::Config;
 use crate::process::{ListState, MapState, Process, Processor, Setup, Timer, ValueState};
 use crate::processor::ErrorPolicy;
 use crate::state::TimeToLive;
-use crate::testing::{CrashPoint, TestDriver};
+use crate::testing::TestDriver;
 use crate::topology::Topology;
 use onceflow_storage::{MemoryStores, Order, StoreFactory};
 use onceflow_types::{Name, Result, Timestamp};
@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-type Event = (u32, i64);
 /// A value, a list and a map, as a record finds or leaves them.
 type Seen = (Option<u64>, Vec<i64>, BTreeMap<i64, u64>);
 
@@ -41,10 +40,6 @@ fn topology<R: Processor<u32, i64, Output: serde::Serialize>>(
         processed.sink("out", "out", Json::new());
     });
     program.unwrap()
-}
-
-fn send(driver: &mut TestDriver, event: Event) {
-    driver.send("in", &serde_json::to_vec(&event).unwrap()).unwrap();
 }
 
 fn out<T: serde::de::DeserializeOwned>(driver: &TestDriver) -> Vec<(u32, T)> {
@@ -179,23 +174,7 @@ proptest! {
         let bytes = if small { 1 } else { Config::default().epoch_state_bytes_max };
         let config = Config { epoch_state_bytes_max: bytes, ..Config::default() };
         let mut driver = TestDriver::with_config(&topology, &[], stores, config).unwrap();
-        let mut rest = &records[..];
-        for (length, then) in cuts {
-            let (now, later) = rest.split_at(length.min(rest.len()));
-            for event in now {
-                send(&mut driver, *event);
-            }
-            rest = later;
-            match then {
-                0 => driver.process().unwrap(),
-                1 => driver.abort().unwrap(),
-                at @ 2..10 => {
-                    driver.crash_at(CrashPoint::ALL[at - 2]).unwrap();
-                }
-                _ => driver.commit().unwrap(),
-            }
-        }
-        driver.commit().unwrap();
+        send_in_pieces(&mut driver, &records, cuts);
         prop_assert_eq!(out::<Seen>(&driver), plain(&records, i64::try_from(time_to_live).unwrap(), from_access));
         driver.advance_event_time(Timestamp::from_millis(1_000)).unwrap();
         driver.commit().unwrap();

@@ -1,8 +1,8 @@
 //! How rows of an interval join are closed: by timers, and before anything new of their key comes out.
 
-use super::super::rows::{Place, Rows};
+use super::super::rows::{Place, Range, Rows};
 use super::super::{JoinKind, Side};
-use super::{IntervalJoin, behind};
+use super::IntervalJoin;
 use crate::codec::{Data, Key, StateValue, decode_key};
 use crate::record::Origin;
 use crate::stage::Context;
@@ -28,18 +28,11 @@ where
         }
         let now = self.now();
         let mut closed = vec![];
-        let oldest = Place { time: i64::MIN, sequence: 0 };
         for side in [Side::Left, Side::Right] {
-            let (mut from, through) = (oldest, self.window.oldest_open(side, now).saturating_sub(1));
-            loop {
-                let (more, next) = match side {
-                    Side::Left => places(&mut self.left, &self.key, from, through, side, &mut closed, cx.state)?,
-                    Side::Right => places(&mut self.right, &self.key, from, through, side, &mut closed, cx.state)?,
-                };
-                match next.filter(|_| more) {
-                    Some(next) => from = next,
-                    None => break,
-                }
+            let through = self.window.oldest_open(side, now).saturating_sub(1);
+            match side {
+                Side::Left => places(&mut self.left, &self.key, through, side, &mut closed, cx.state)?,
+                Side::Right => places(&mut self.right, &self.key, through, side, &mut closed, cx.state)?,
             }
         }
         // The order in which timers fire.
@@ -87,17 +80,14 @@ where
     pub(super) fn catch_up(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let now = self.place.clock.time();
         while self.timers.next(TimerKind::Event) <= now {
-            if cx.is_full() {
-                cx.state.times_mut().set_behind();
+            if cx.leaves_what_is_due() {
                 return Ok(());
             }
             let due = self.timers.take_due(TimerKind::Event, now, cx.state)?;
             for (at, timer) in due.iter().enumerate() {
                 if cx.is_full() {
                     // The others wait for the next epoch.
-                    for timer in due.iter().skip(at) {
-                        self.timers.set(TimerKind::Event, timer.time, &timer.what, cx.state)?;
-                    }
+                    self.timers.put_back(TimerKind::Event, due.get(at..).unwrap_or_default(), cx.state)?;
                     break;
                 }
                 // All that was due before it has come out.
@@ -111,20 +101,20 @@ where
     }
 }
 
-/// Notes where the rows of a key lie; returns whether there may be more, and from where on.
+/// Notes where the rows of a key lie whose time is at most `through`.
 fn places<V: StateValue>(
     rows: &mut Rows<V>,
     key: &[u8],
-    from: Place,
     through: i64,
     side: Side,
     to: &mut Vec<(Side, Place)>,
     state: &TaskState,
-) -> Result<(bool, Option<Place>)> {
-    let mut read = vec![];
-    let more = rows.read(key, from, through, &mut read, state)?;
-    to.extend(read.iter().map(|row| (side, row.place)));
-    Ok((more, behind(&read)))
+) -> Result<()> {
+    let (mut range, mut read) = (Range::new(i64::MIN, through), vec![]);
+    while rows.read(key, &mut range, &mut read, state)? {
+        to.extend(read.iter().map(|row| (side, row.place)));
+    }
+    Ok(())
 }
 
 /// What is due when a row is closed. Rows that close at one moment come in the order of these bytes.
