@@ -270,6 +270,7 @@ impl Steward {
     /// Signs of life until every task has ended: before that nobody may think that this process is gone and claim what it
     /// is about to hand over. After an abort there is no leaving, as after a crash.
     async fn stay_until_the_end(&mut self, control: &mut signal::Receiver<Control>) {
+        self.crew.dismiss();
         let ended = join_all(self.running.values().map(|running| running.control.closed()));
         let alive = async {
             loop {

@@ -94,6 +94,12 @@ impl Crew {
             let _ = worker.send(order);
         }
     }
+
+    /// Ends the giving. An order that was on its way to a worker while that one ended lies in a channel that only this side
+    /// still holds; whoever waits for the end of its task would wait for ever.
+    pub(super) fn dismiss(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// Starts the workers, without tasks.

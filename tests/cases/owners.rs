@@ -2,11 +2,20 @@
 
 use crate::faulty::ledger::{Ledger, Settled, entries, entry, memory, quick};
 use crate::faulty::{Call, Fault, FaultyLog, On, pause};
-use crate::world::World;
+use crate::world::{World, options};
+use futures_util::StreamExt;
 use onceflow::Config;
+use onceflow::log::Log;
+use onceflow::log::embedded::EmbeddedLog;
 use onceflow::storage::{Backend, StoreFactory, StoreOptions};
+use onceflow::types::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Jobs that are started to fail at once.
+const STARTS: usize = 300;
+/// Longest wait for the end of such a job.
+const END_TIME_MAX: Duration = Duration::from_mins(1);
 
 /// Case 29. A dies between what it did with a record and its commit, before or after the record of the decision reached
 /// the journal; B goes on with a directory of its own; A comes back to its old one.
@@ -89,4 +98,25 @@ async fn two_owners_that_fight_lose_and_double_nothing() {
     two.drain().await.unwrap();
     ledger.check(&world.plain, &all).await.unwrap();
     assert_eq!(ledger.committed(&world.plain).await.get(), 120);
+}
+
+/// A worker may end while the steward still gives it the next task: whoever waits for the job must hear of that, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_ends_when_its_first_task_fails_before_the_next_is_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = EmbeddedLog::open(directory.path(), options()).unwrap();
+    let jobs = (0..STARTS).map(|number| {
+        let log = log.with_group(&format!("race-{number}")).unwrap();
+        async move {
+            let ledger = Ledger { repartition: true, ..Ledger::new(&format!("race-{number}")) };
+            let plain: Arc<dyn Log> = Arc::new(log);
+            let faulty = FaultyLog::new(plain.clone());
+            ledger.make_topics(&*plain).await;
+            faulty.on(On::changes(), 1, Fault::Refused(ErrorKind::DataLoss));
+            let mut runtime = ledger.start(&faulty, &memory(), quick()).await;
+            let ended = tokio::time::timeout(END_TIME_MAX, runtime.wait()).await.expect("the job ends");
+            assert_eq!(ended.unwrap_err().kind(), ErrorKind::DataLoss);
+        }
+    });
+    futures_util::stream::iter(jobs).buffer_unordered(32).collect::<()>().await;
 }

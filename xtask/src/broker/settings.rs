@@ -142,6 +142,8 @@ impl Settings {
             // Small files: a short test should not map a gigabyte.
             ("mappedFileSizeCommitLog", (128 << 20).to_string()),
             ("diskMaxUsedSpaceRatio", "95".to_owned()),
+            // On a disk that is 85 % full a broker deletes its oldest files whatever their age: journals with them.
+            ("cleanFileForciblyEnable", "false".to_owned()),
             // By default one pull gets at most 32 messages or 256 KiB (8 and 64 KiB from disk); that, not the disk,
             // bounds a reader that pulls by offset.
             ("maxTransferCountOnMessageInMemory", "1024".to_owned()),
