@@ -202,9 +202,6 @@ fn words(role: Role, class_path: &str) -> Vec<String> {
         format!("-Djava.io.tmpdir={VOLUME}/tmp"),
         format!("-Duser.home={VOLUME}/tmp"),
         format!("-Drmq.logback.configurationFile={VOLUME}/{name}.logback.xml"),
-        // Above 0.98 instead of 0.90 used: a full developer's disk is no reason to refuse a test's messages.
-        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.98".to_owned(),
-        "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.97".to_owned(),
         "-cp".to_owned(),
         class_path.to_owned(),
         role.class().to_owned(),

@@ -80,9 +80,6 @@ impl Server<'_> {
         let _ = std::fs::remove_dir_all(self.file("tmp"));
         java.arg(setting("java.io.tmpdir", &paths::make(&self.file("tmp"))?));
         java.arg(setting("rmq.logback.configurationFile", &self.file("logback.xml")));
-        // Above 0.98 instead of 0.90 used: a full developer's disk is no reason to refuse a test's messages.
-        java.arg("-Drocketmq.broker.diskSpaceWarningLevelRatio=0.98");
-        java.arg("-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.97");
         java.arg(self.role.class()).arg("-c").arg(self.file("conf")).env(MARK, self.mark());
         java.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let mut child = java.spawn().map_err(|error| format!("cannot run java: {error}"))?;
