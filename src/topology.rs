@@ -52,7 +52,7 @@ mod window_join;
 mod windowed;
 
 pub use builder::{Source, StreamBuilder};
-pub use dimension_join::JoiningDimension;
+pub use dimension_join::{JoiningDimension, JoiningKeyedDimension};
 pub use joined::{Joined, Joining, JoiningLatest};
 pub use keyed_stream::KeyedStream;
 pub use placement::{Placement, Scattered, Together};

@@ -2,11 +2,13 @@
 
 use super::assembly::room;
 use super::graph::Kind;
+use super::keyed_stream::KeyedStream;
 use super::stream::Stream;
 use crate::codec::{Data, Key};
 use crate::dimension::Dimension;
 use crate::processor::DimensionJoin;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 impl<T: Data> Stream<T> {
@@ -47,6 +49,34 @@ impl<T: Data> Stream<T> {
     }
 }
 
+impl<K: Key, T: Data, P> KeyedStream<K, T, P> {
+    /// As [`Stream::join_dimension`]; the results have the key of their records, whatever key the row was looked up by.
+    ///
+    /// ```
+    /// use onceflow::{Dimension, StreamBuilder, codec::Json, testing::TestDriver};
+    ///
+    /// let names = Dimension::load("names", || Ok(vec![("EUR".to_owned(), "euro".to_owned())]));
+    /// let builder = StreamBuilder::new("job")?;
+    /// let payments = builder.source("payments", Json::<(u32, String)>::new()).key_by(|(card, _)| *card);
+    /// let named = payments.join_dimension(&names, |_card, (_, currency)| Some(currency.clone()));
+    /// named.inner(|(_, _), name| name.clone()).sink("out", "out", Json::new());
+    ///
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("payments", br#"[7,"EUR"]"#)?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [br#"[7,"euro"]"#]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    pub fn join_dimension<D: Key + Sync, V: Data + Sync>(
+        &self,
+        dimension: &Dimension<D, V>,
+        key: impl Fn(&K, &T) -> Option<D> + Send + Sync + 'static,
+    ) -> JoiningKeyedDimension<K, T, P, D, V> {
+        let key: PairKey<K, T, D> = Box::new(move |(own, value)| key(own, value));
+        JoiningKeyedDimension { joining: self.stream.join_dimension(dimension, key), placement: PhantomData }
+    }
+}
+
 /// A join with a dimension, before it is said what is made of its pairs; see [`Stream::join_dimension`].
 pub struct JoiningDimension<T, K, V, F> {
     stream: Stream<T>,
@@ -81,6 +111,34 @@ where
             Ok(room::<T>(DimensionJoin { dimension, rows: None, key, result, out, next }))
         });
         Stream::new(stream.graph(), node)
+    }
+}
+
+/// The key of the row that a pair is to meet.
+type PairKey<K, T, D> = Box<dyn Fn(&(K, T)) -> Option<D> + Send + Sync>;
+
+/// A join of a keyed stream with a dimension, before it is said what is made of its pairs; see
+/// [`KeyedStream::join_dimension`].
+pub struct JoiningKeyedDimension<K, T, P, D, V> {
+    joining: JoiningDimension<(K, T), D, V, PairKey<K, T, D>>,
+    placement: PhantomData<fn() -> P>,
+}
+
+impl<K: Key, T: Data, P, D: Key + Sync, V: Data + Sync> JoiningKeyedDimension<K, T, P, D, V> {
+    /// As [`JoiningDimension::inner`], of the value.
+    pub fn inner<O: Data>(self, result: impl Fn(&T, &V) -> O + Send + Sync + 'static) -> KeyedStream<K, O, P> {
+        KeyedStream::new(self.joining.inner(move |(key, value), row| (key.clone(), result(value, row))))
+    }
+
+    /// As [`JoiningDimension::left`], of the value.
+    pub fn left<O: Data>(self, result: impl Fn(&T, Option<&V>) -> O + Send + Sync + 'static) -> KeyedStream<K, O, P> {
+        KeyedStream::new(self.joining.left(move |(key, value), row| (key.clone(), result(value, row))))
+    }
+}
+
+impl<K, T, P, D, V> fmt::Debug for JoiningKeyedDimension<K, T, P, D, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JoiningKeyedDimension").field(&self.joining).finish()
     }
 }
 

@@ -7,13 +7,7 @@ use crate::{Outcome, paths, run};
 
 /// The program's own tests, then the book.
 pub(crate) fn step() -> Outcome {
-    let target = paths::target()?.join("book");
-    let manifest = paths::root().join("book/Cargo.toml");
-    let cargo = |word: &str| {
-        let mut cargo = run::cargo([word, "--locked", "--quiet", "--manifest-path"])?;
-        cargo.arg(&manifest).arg("--target-dir").arg(&target);
-        Ok::<_, String>(cargo)
-    };
-    run::check(&mut cargo("test")?)?;
-    run::check(cargo("run")?.arg("--").arg(paths::root()).arg(target.join("guide")))
+    run::check(&mut run::cargo_of("book", "test")?)?;
+    let guide = paths::target()?.join("book/guide");
+    run::check(run::cargo_of("book", "run")?.arg("--").arg(paths::root()).arg(guide))
 }

@@ -22,6 +22,15 @@ where
     Ok(command)
 }
 
+/// `cargo word` on the package in `folder`, a workspace of its own: with its lock file, and a part of the target folder of
+/// its own.
+pub(crate) fn cargo_of(folder: &str, word: &str) -> Outcome<Command> {
+    let mut cargo = cargo([word, "--locked", "--quiet", "--manifest-path"])?;
+    cargo.arg(paths::root().join(folder).join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(paths::target()?.join(folder));
+    Ok(cargo)
+}
+
 /// The command as one would type it, without the folder of the program.
 pub(crate) fn shown(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());

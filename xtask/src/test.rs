@@ -76,6 +76,7 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     steps.run("tests, all features", ROCKSDB, || run::check(&mut tests(&["--release", "--all-features"], args)?));
     steps.run("protocol model, complete cases", &[], model);
     steps.run("guide, built by mdBook", &[], book::step);
+    steps.run("dimensions from databases", &[], || run::check(&mut run::cargo_of("sqlx", "test")?));
     steps.run("simulation", ROCKSDB, || sim::step(args.long));
     let oldest = format!("calibration and contract on RocketMQ {VERSION_OLDEST}");
     if args.no_broker {
