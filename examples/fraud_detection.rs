@@ -267,3 +267,45 @@ fn print_alerts(raised: &BTreeMap<String, Vec<Alert>>) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onceflow::testing::{CrashPoint, TestDriver};
+
+    #[test]
+    fn alerts_are_those_of_the_check_wherever_it_crashes() {
+        for point in CrashPoint::ALL {
+            let mut driver = TestDriver::new(&topology(Delivery::Transactional).unwrap()).unwrap();
+            let mut cards: BTreeMap<String, Vec<Payment>> = BTreeMap::new();
+            for number in 0..3_000 {
+                let (_, body) = record(number, 1);
+                let payment: Payment = serde_json::from_slice(&body).unwrap();
+                cards.entry(payment.card.clone()).or_default().push(payment);
+                driver.send(PAYMENTS, &body).unwrap();
+                if number % 1_000 == 0 {
+                    driver.crash_at(point).unwrap();
+                }
+            }
+            driver.commit().unwrap();
+            let mut raised: BTreeMap<String, Vec<Alert>> = BTreeMap::new();
+            for body in driver.bodies(ALERTS) {
+                let alert: Alert = serde_json::from_slice(&body).unwrap();
+                raised.entry(alert.card.clone()).or_default().push(alert);
+            }
+            let expected = cards.into_iter().map(|(card, payments)| (card, expected_alerts(&payments)));
+            let expected: BTreeMap<String, Vec<Alert>> = expected.filter(|(_, alerts)| !alerts.is_empty()).collect();
+            assert!(!expected.is_empty(), "the data holds too little to look for");
+            assert_eq!(raised, expected, "{point:?}");
+        }
+    }
+
+    #[test]
+    fn a_payment_that_cannot_be_read_goes_to_a_topic() {
+        let mut driver = TestDriver::new(&topology(Delivery::Transactional).unwrap()).unwrap();
+        driver.send(PAYMENTS, b"a payment").unwrap();
+        driver.commit().unwrap();
+        assert_eq!(driver.bodies(BAD_PAYMENTS), [b"a payment"]);
+        assert_eq!(driver.counters().dead_letters, 1);
+    }
+}

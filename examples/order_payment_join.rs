@@ -60,24 +60,14 @@ fn topology() -> Result<Topology> {
 
 fn main() -> Result<()> {
     let mut driver = TestDriver::new(&topology()?)?;
-    for (id, cents, at) in [(1, 1_000, 0), (2, 2_500, MINUTE), (3, 700, 2 * MINUTE)] {
-        send(&mut driver, "orders", &Order { id, cents, at })?;
-    }
-    for (order, cents, at) in
-        [(Some(1), 400, MINUTE), (Some(1), 600, 5 * MINUTE), (None, 99, MINUTE), (Some(3), 700, 20 * MINUTE)]
-    {
-        send(&mut driver, "payments", &Payment { order, cents, at })?;
-    }
+    play(&mut driver)?;
     driver.commit()?;
     driver.advance_event_time(Timestamp::from_millis(60 * MINUTE))?;
     driver.commit()?;
 
     for topic in ["settlements", "unpaid"] {
         println!("{topic}");
-        let codec = Json::<Settlement>::new();
-        let mut rows = driver.bodies(topic).iter().map(|body| codec.decode(body)).collect::<Result<Vec<_>>>()?;
-        rows.sort();
-        for Settlement { order, owed, paid } in rows {
+        for Settlement { order, owed, paid } in settlements(&driver, topic)? {
             println!("  order {order}: owed {owed}, paid {paid:?}");
         }
     }
@@ -85,8 +75,56 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Three orders, one of them paid in parts, one never, one too late.
+fn play(driver: &mut TestDriver) -> Result<()> {
+    for (id, cents, at) in [(1, 1_000, 0), (2, 2_500, MINUTE), (3, 700, 2 * MINUTE)] {
+        send(driver, "orders", &Order { id, cents, at })?;
+    }
+    for (order, cents, at) in
+        [(Some(1), 400, MINUTE), (Some(1), 600, 5 * MINUTE), (None, 99, MINUTE), (Some(3), 700, 20 * MINUTE)]
+    {
+        send(driver, "payments", &Payment { order, cents, at })?;
+    }
+    Ok(())
+}
+
+/// What is in a topic, in the order of the orders.
+fn settlements(driver: &TestDriver, topic: &str) -> Result<Vec<Settlement>> {
+    let codec = Json::<Settlement>::new();
+    let mut rows = driver.bodies(topic).iter().map(|body| codec.decode(body)).collect::<Result<Vec<_>>>()?;
+    rows.sort();
+    Ok(rows)
+}
+
 fn send<T: Serialize + 'static>(driver: &mut TestDriver, topic: &str, value: &T) -> Result<()> {
     let mut body = vec![];
     Json::<T>::new().encode(value, &mut body)?;
     driver.send(topic, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onceflow::testing::CrashPoint;
+
+    #[test]
+    fn each_part_is_settled_and_an_order_is_unpaid_only_when_its_time_is_over() {
+        for point in CrashPoint::ALL {
+            let mut driver = TestDriver::new(&topology().unwrap()).unwrap();
+            play(&mut driver).unwrap();
+            driver.crash_at(point).unwrap();
+            driver.commit().unwrap();
+            let part = |paid| Settlement { order: 1, owed: 1_000, paid: Some(paid) };
+            assert_eq!(settlements(&driver, "settlements").unwrap(), [part(400), part(600)], "{point:?}");
+
+            // Order 3 was made at 2 minutes: its quarter of an hour and a minute are over at 18.
+            driver.advance_event_time(Timestamp::from_millis(60 * MINUTE)).unwrap();
+            driver.crash_at(point).unwrap();
+            driver.advance_event_time(Timestamp::from_millis(60 * MINUTE)).unwrap();
+            driver.commit().unwrap();
+            let unpaid = |order, owed| Settlement { order, owed, paid: None };
+            assert_eq!(settlements(&driver, "unpaid").unwrap(), [unpaid(2, 2_500), unpaid(3, 700)], "{point:?}");
+            assert_eq!(settlements(&driver, "settlements").unwrap().len(), 2, "{point:?}");
+        }
+    }
 }

@@ -106,3 +106,26 @@ async fn verify(place: &Place) -> Result<bool> {
     }
     Ok(grows && found == expected)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onceflow::testing::{CrashPoint, TestDriver};
+
+    #[test]
+    fn words_are_counted_once_wherever_it_crashes() {
+        for point in CrashPoint::ALL {
+            let mut driver = TestDriver::new(&topology(Delivery::Transactional).unwrap()).unwrap();
+            for line in ["The light, the tower.", "The sea!"] {
+                driver.send(LINES, line.as_bytes()).unwrap();
+                assert!(driver.crash_at(point).unwrap(), "{point:?}");
+                driver.commit().unwrap();
+            }
+            let mut counts: Vec<(String, u64)> =
+                driver.bodies(COUNTS).iter().map(|body| serde_json::from_slice(body).unwrap()).collect();
+            counts.sort();
+            let expected = [("light", 1), ("sea", 1), ("the", 2), ("the", 3), ("tower", 1)];
+            assert_eq!(counts, expected.map(|(word, count)| (word.to_owned(), count)), "{point:?}");
+        }
+    }
+}

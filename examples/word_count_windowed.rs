@@ -150,3 +150,49 @@ async fn verify(place: &Place) -> Result<bool> {
     println!("event time             {} s, of which {} s are closed", newest / 1_000, (last + size) / 1_000);
     Ok(right && !found.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onceflow::testing::{CrashPoint, TestDriver};
+
+    fn say(driver: &mut TestDriver, at: i64, text: &str) {
+        driver.send(LINES, &serde_json::to_vec(&Line { at, text: text.into() }).unwrap()).unwrap();
+    }
+
+    /// Word, beginning of its window, and count.
+    fn counts(driver: &TestDriver) -> Vec<(String, i64, u64)> {
+        let rows = driver.bodies(COUNTS).into_iter().map(|body| {
+            let (word, row): (String, Windowed<u64>) = serde_json::from_slice(&body).unwrap();
+            (word, row.window_start.as_millis(), row.value)
+        });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort();
+        rows
+    }
+
+    #[test]
+    fn a_word_counts_for_its_window_until_that_is_gone() {
+        for point in CrashPoint::ALL {
+            let mut driver = TestDriver::new(&topology(Delivery::Transactional).unwrap()).unwrap();
+            // A window is gone when a line comes that is four seconds younger: two for lines out of order, two of lateness.
+            for (at, text) in [(0, "sea light"), (14_999, "sea"), (18_999, "sea"), (1_000, "sea")] {
+                say(&mut driver, at, text);
+                driver.crash_at(point).unwrap();
+                driver.commit().unwrap();
+            }
+            assert_eq!(counts(&driver), [], "{point:?}");
+            for (at, text) in [(19_000, "tower"), (2_000, "sea"), (40_000, "end")] {
+                say(&mut driver, at, text);
+                driver.crash_at(point).unwrap();
+                driver.commit().unwrap();
+            }
+            let expected = [("light", 0, 1), ("sea", 0, 3), ("sea", 15_000, 1), ("tower", 15_000, 1)];
+            assert_eq!(counts(&driver), expected.map(|(word, at, count)| (word.to_owned(), at, count)), "{point:?}");
+            let late: Vec<(String, Windowed<String>)> =
+                driver.bodies(LATE).iter().map(|body| serde_json::from_slice(body).unwrap()).collect();
+            assert_eq!(late.len(), 1, "{point:?}");
+            assert_eq!((late[0].0.as_str(), late[0].1.window_end.as_millis()), ("sea", 15_000));
+        }
+    }
+}
