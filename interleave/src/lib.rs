@@ -17,6 +17,13 @@ mod sync {
 #[path = "../../src/signal.rs"]
 mod signal;
 
+#[allow(dead_code, reason = "not all of it is checked here")]
+#[path = "../../log/src/rocketmq/waiting.rs"]
+mod waiting;
+
+/// Checks of `log/src/rocketmq/waiting.rs`.
+pub mod calls;
+
 pub mod embedded;
 
 /// Checks of `src/signal.rs`.

@@ -2,7 +2,7 @@
 //! (Burckhardt and others, *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, ASPLOS 2010).
 
 use onceflow_interleave::embedded::commits;
-use onceflow_interleave::signals;
+use onceflow_interleave::{calls, signals};
 
 /// Schedules of each kind for each check: goal G11's 2,000 in the gate and 100,000 in the long form.
 fn schedules() -> usize {
@@ -55,4 +55,14 @@ fn the_last_sender_wakes_whoever_waits() {
 #[test]
 fn the_last_receiver_wakes_whoever_waits() {
     interleave(signals::the_last_receiver_wakes_whoever_waits);
+}
+
+#[test]
+fn the_end_reaches_every_caller() {
+    interleave(calls::the_end_reaches_every_caller);
+}
+
+#[test]
+fn a_caller_that_leaves_leaves_nothing() {
+    interleave(calls::a_caller_that_leaves_leaves_nothing);
 }

@@ -64,7 +64,7 @@ mod record;
 mod remoting;
 #[cfg(feature = "rocketmq")]
 pub mod rocketmq;
-#[cfg(feature = "embedded")]
+#[cfg(any(feature = "embedded", feature = "rocketmq"))]
 mod sync;
 
 pub use batch::{

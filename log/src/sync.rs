@@ -1,5 +1,6 @@
-//! The locks, channels and threads of the embedded log. The interleaving tests (`interleave`) compile `committer` with
-//! others in their place.
+//! The locks, channels and threads that the interleaving tests (`interleave`) replace: they compile the embedded log's
+//! `committer` and a connection's `waiting` with others in their place.
 
-pub(crate) use std::sync::{Mutex, mpsc};
-pub(crate) use std::thread;
+pub(crate) use std::sync::Mutex;
+#[cfg(feature = "embedded")]
+pub(crate) use std::{sync::mpsc, thread};

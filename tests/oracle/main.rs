@@ -2,7 +2,7 @@
 //! and by the engine, on random streams: random order, negative times, epochs cut anywhere, crashes at every step, batches of
 //! any size, epochs that are full in the middle of firing, one or four partitions, with and without a repartition.
 //!
-//! `ONCEFLOW_ORACLE=100000` sets the number of streams, `ONCEFLOW_ORACLE_SEED=7` runs one.
+//! `ONCEFLOW_ORACLE=100000` sets the number of streams, `ONCEFLOW_ORACLE_SEED=7` runs one; `ONCEFLOW_LONG=1` means 20 times as many.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -24,12 +24,15 @@ use run::Stores;
 const STREAMS: u64 = if cfg!(debug_assertions) { 100 } else { 5_000 };
 /// Streams of those on a store on disk.
 const STREAMS_ON_DISK: u64 = if cfg!(debug_assertions) { 10 } else { 200 };
+/// How many times as many there are in `cargo xtask test --long`.
+const LONG_FACTOR: u64 = 20;
 
 fn streams(default: u64) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     match (number("ONCEFLOW_ORACLE_SEED"), number("ONCEFLOW_ORACLE")) {
         (Some(seed), _) => vec![seed],
         (None, Some(number)) => (0..number).collect(),
+        (None, None) if std::env::var_os("ONCEFLOW_LONG").is_some() => (0..default * LONG_FACTOR).collect(),
         (None, None) => (0..default).collect(),
     }
 }

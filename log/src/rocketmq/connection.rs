@@ -9,15 +9,15 @@ use super::code::{GO_AWAY, Request};
 use super::frame::{Fields, encode};
 use super::options::RocketOptions;
 use super::secure::{Security, Stream};
+use super::waiting::Waiting;
 use crate::remoting::{Reply, RocketCounters, split_frame};
 use bytes::BytesMut;
 use onceflow_types::{Error, Result};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Least free room in the read buffer, in bytes.
@@ -32,8 +32,6 @@ const BUDGET_UNIT_BYTES: usize = 1024;
 /// Numbers connections over the whole process, so that two handles never give the same number to different ones.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
-type Waiting = BTreeMap<i32, oneshot::Sender<Reply>>;
-
 /// See the module.
 pub(super) struct Connection {
     /// Grows with each connection of this process.
@@ -47,8 +45,7 @@ pub(super) struct Connection {
 }
 
 struct Shared {
-    /// `None` once the connection has ended: nobody can begin to wait after that.
-    waiting: Mutex<Option<Waiting>>,
+    waiting: Waiting<Reply>,
     /// Frames read so far.
     received: AtomicU64,
     /// Set when the broker says good-bye: what is in flight may finish, nothing new is sent.
@@ -82,7 +79,7 @@ impl Connection {
         let stream = secured?;
         RocketCounters::add(&counters.connections_opened);
         let shared = Arc::new(Shared {
-            waiting: Mutex::new(Some(Waiting::new())),
+            waiting: Waiting::new(),
             received: AtomicU64::new(0),
             leaving: AtomicBool::new(false),
             close: Notify::new(),
@@ -116,12 +113,12 @@ impl Connection {
 
     /// Whether new requests can be sent.
     pub(super) fn is_open(&self) -> bool {
-        !self.shared.leaving.load(Ordering::Acquire) && self.shared.lock().is_some()
+        !self.shared.leaving.load(Ordering::Acquire) && self.shared.waiting.is_open()
     }
 
     /// Ends the connection; whoever waits gets `Retry`.
     pub(super) fn close(&self) {
-        self.shared.end();
+        self.shared.waiting.end();
         self.shared.close.notify_one();
     }
 
@@ -142,11 +139,10 @@ impl Connection {
         let opaque = self.opaque.fetch_add(1, Ordering::Relaxed);
         let frame = encode(request, opaque, fields, body, self.options.credentials.as_ref())?;
         let received_before = self.shared.received.load(Ordering::Relaxed);
-        let (answer, reply) = oneshot::channel();
-        let _entry = self.shared.wait(opaque, answer)?;
+        let mut wait = self.shared.waiting.begin(opaque).ok_or_else(lost)?;
         self.outgoing.send(frame).map_err(|_| lost())?;
-        match timeout_at(deadline, reply).await {
-            Ok(reply) => reply.map_err(|_| lost()),
+        match timeout_at(deadline, wait.reply()).await {
+            Ok(reply) => reply.ok_or_else(lost),
             Err(_) => Err(self.timed_out(request, received_before)),
         }
     }
@@ -174,36 +170,7 @@ fn budget_units(bytes: usize) -> usize {
     bytes.div_ceil(BUDGET_UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS)
 }
 
-/// Takes a caller's entry away with the caller.
-struct Entry<'s> {
-    shared: &'s Shared,
-    opaque: i32,
-}
-
-impl Drop for Entry<'_> {
-    fn drop(&mut self) {
-        if let Some(waiting) = self.shared.lock().as_mut() {
-            waiting.remove(&self.opaque);
-        }
-    }
-}
-
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Waiting>> {
-        // Nothing panics under this lock; a poisoned map would still be whole.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait(&self, opaque: i32, answer: oneshot::Sender<Reply>) -> Result<Entry<'_>> {
-        self.lock().as_mut().ok_or_else(lost)?.insert(opaque, answer);
-        Ok(Entry { shared: self, opaque })
-    }
-
-    /// Drops all senders, by which their receivers learn of the end.
-    fn end(&self) {
-        drop(self.lock().take());
-    }
-
     fn deliver(&self, reply: Reply) {
         self.received.fetch_add(1, Ordering::Relaxed);
         if !reply.is_reply() {
@@ -216,9 +183,7 @@ impl Shared {
         if reply.code == GO_AWAY {
             self.leaving.store(true, Ordering::Release);
         }
-        let caller = self.lock().as_mut().and_then(|waiting| waiting.remove(&reply.opaque));
-        let delivered = caller.is_some_and(|caller| caller.send(reply).is_ok());
-        if !delivered {
+        if !self.waiting.deliver(reply.opaque, reply) {
             RocketCounters::add(&self.counters.late_replies);
         }
     }
@@ -236,7 +201,7 @@ async fn run(
         ended = write(writer, queue) => ended,
         () = shared.close.notified() => Ok(()),
     };
-    shared.end();
+    shared.waiting.end();
     if let Err(error) = ended {
         tracing::debug!(error = error.report(), "connection to a broker ended");
     }

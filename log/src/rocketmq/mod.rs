@@ -52,6 +52,7 @@ mod send;
 mod start;
 mod topics;
 mod unique_key;
+mod waiting;
 
 pub use crate::remoting::{INFLATED_BYTES_MAX, RocketCounters};
 pub use options::{ClientCertificate, Credentials, RocketOptions, TlsOptions};
