@@ -10,16 +10,20 @@
     reason = "a program for people, not an API"
 )]
 
+mod expected;
+mod load;
 mod measure;
+mod programs;
 mod spec;
 
 use clap::Parser;
-use onceflow::log::{Log, MessageBatch, Queues, TopicSpec};
+use onceflow::log::Log;
 use onceflow::storage::{Backend, StoreFactory, StoreOptions};
-use onceflow::topology::{Delivery, StartPolicy, StreamBuilder, Topology};
-use onceflow::types::{Error, Name, Partition, Result};
+use onceflow::topology::Delivery;
+use onceflow::types::{Error, Name, Result};
 use onceflow::{Config, Runtime, TopicReader};
-use spec::{Check, Generator, InputCodec, OutputCodec, QUEUES, Running};
+use programs::{Names, Workload};
+use spec::{Check, Generator};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,9 +31,8 @@ use std::time::Duration;
 
 #[derive(Parser, Debug)]
 struct Args {
-    /// The workload; w1 is what there is so far.
-    #[arg(long, default_value = "w1", value_parser = ["w1"])]
-    workload: String,
+    #[arg(long, default_value = "w1")]
+    workload: Workload,
     #[arg(long, default_value = "embedded", value_parser = ["embedded", "rocketmq"])]
     log: String,
     #[arg(long, default_value = "fjall")]
@@ -38,8 +41,9 @@ struct Args {
     delivery: String,
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
-    #[arg(long, default_value_t = 10_000)]
-    keys: u64,
+    /// Different keys [default: 10000; w4: 100000].
+    #[arg(long)]
+    keys: Option<u64>,
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// Write the result here.
@@ -81,7 +85,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
-    spec::self_check().map_err(Error::bug)?;
+    expected::self_check(args.workload).map_err(Error::bug)?;
     let temporary = tempfile::tempdir().map_err(|e| Error::invalid("no temporary directory").with_source(e))?;
     let directory = args.dir.clone().unwrap_or_else(|| temporary.path().to_path_buf());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,32 +94,32 @@ fn run(args: &Args) -> Result<bool> {
         .map_err(|e| Error::retry("no runtime").with_source(e))?;
     runtime.block_on(async {
         let run = args.run.unwrap_or_else(std::process::id);
-        let names = Names::new(&args.log, run);
-        let generator = Generator { seed: 42, keys: args.keys };
+        let names = Names::new(args.workload, &if args.log == "rocketmq" { format!("-{run}") } else { String::new() });
+        let generator = Generator { seed: 42, keys: args.keys() };
         if args.load_only {
             let log = open_log(args, &directory, &names).await?;
-            return load(&*log, &names, generator, args.records).await.map(|()| true);
+            return load::load(&*log, args.workload, &names, generator, args.records).await.map(|()| true);
         }
         load_elsewhere(&directory, run)?;
         let log = open_log(args, &directory, &names).await?;
         let result = measure_run(args, log.clone(), &names, &directory).await?;
-        let exact = verify(log, &names, Check::expected_w1(generator, args.records)).await?;
+        let exact = verify(log, &names, expected::expected(args.workload, generator, args.records)).await?;
         report(args, &result, exact)?;
         Ok(exact.exact)
     })
 }
 
-/// Topics and job of this run; on a broker they are new each time.
-struct Names {
-    job: String,
-    input: String,
-    output: String,
-}
+impl Args {
+    fn keys(&self) -> u64 {
+        self.keys.unwrap_or(self.workload.keys())
+    }
 
-impl Names {
-    fn new(log: &str, run: u32) -> Names {
-        let run = if log == "rocketmq" { format!("-{run}") } else { String::new() };
-        Names { job: format!("bench{run}"), input: format!("bench-in{run}"), output: format!("bench-out{run}") }
+    fn delivery(&self) -> Delivery {
+        match self.delivery.as_str() {
+            "transactional" => Delivery::Transactional,
+            "outbox" => Delivery::Outbox { framed: false },
+            _ => Delivery::Outbox { framed: true },
+        }
     }
 }
 
@@ -158,58 +162,6 @@ fn load_elsewhere(directory: &Path, run: u32) -> Result<()> {
     if status.success() { Ok(()) } else { Err(Error::retry(format!("loading the input failed: {status}"))) }
 }
 
-/// Writes the input in batches, in order for each queue.
-async fn load(log: &dyn Log, names: &Names, generator: Generator, records: u64) -> Result<()> {
-    const BATCH: usize = 1_000;
-    for topic in [&names.input, &names.output] {
-        let spec = TopicSpec { topic: topic.as_str().into(), queues: Queues::PerBroker(QUEUES) };
-        log.create_topic(&spec).await?;
-    }
-    let queues = log.partitions(&names.input).await?;
-    let mut batches = vec![MessageBatch::default(); queues.len()];
-    for record in 0..records {
-        let queue = (generator.key(record) % queues.len() as u64) as usize;
-        batches[queue].push(&[], &generator.record(record))?;
-        if batches[queue].len() == BATCH {
-            append(log, &queues[queue], &mut batches[queue]).await?;
-        }
-    }
-    for (queue, batch) in queues.iter().zip(&mut batches).filter(|(_, batch)| !batch.is_empty()) {
-        append(log, queue, batch).await?;
-    }
-    Ok(())
-}
-
-/// One try: an unknown outcome would make the input itself inexact.
-async fn append(log: &dyn Log, queue: &Partition, batch: &mut MessageBatch) -> Result<()> {
-    log.append(queue, batch).await.map_err(|e| e.context("loading the input"))?;
-    batch.clear();
-    Ok(())
-}
-
-fn topology(args: &Args, names: &Names) -> Result<Topology> {
-    let builder = StreamBuilder::new(&names.job)?;
-    let delivery = match args.delivery.as_str() {
-        "transactional" => Delivery::Transactional,
-        "outbox" => Delivery::Outbox { framed: false },
-        _ => Delivery::Outbox { framed: true },
-    };
-    builder
-        .source(&names.input, InputCodec)
-        .start(StartPolicy::Earliest)
-        .key_by(|input| input.key)
-        .partitioned_by_key()
-        .aggregate("running", Running::default, |running, input| {
-            running.seq = input.seq;
-            running.ingest = running.ingest.max(input.ingest);
-            running.count += 1;
-            running.sum += input.amount;
-        })
-        .sink("out", &names.output, OutputCodec)
-        .delivery(delivery);
-    builder.build()
-}
-
 struct Measured {
     seconds: f64,
     cpu_seconds: Option<f64>,
@@ -221,9 +173,10 @@ async fn measure_run(args: &Args, log: Arc<dyn Log>, names: &Names, directory: &
     let stores: Arc<dyn StoreFactory> = Arc::new(StoreOptions::new(args.store, directory.join("state")));
     let config =
         Config { threads: args.threads, epoch_time: Duration::from_millis(args.epoch_ms), ..Config::default() };
+    let topology = programs::topology(args.workload, names, args.delivery())?;
     let cpu = measure::cpu();
     let start = tokio::time::Instant::now();
-    let mut runtime = Runtime::builder(topology(args, names)?, log, stores).config(config).start().await?;
+    let mut runtime = Runtime::builder(topology, log, stores).config(config).start().await?;
     if !runtime.wait_caught_up(RUN_TIME_MAX).await? {
         return Err(Error::retry("the run did not end in time"));
     }
@@ -275,12 +228,12 @@ fn report(args: &Args, measured: &Measured, verified: Verified) -> Result<()> {
     );
     let Some(path) = &args.json else { return Ok(()) };
     let object = serde_json::json!({
-        "workload": args.workload,
+        "workload": args.workload.to_string(),
         "log": args.log,
         "store": args.store.to_string(),
         "delivery": args.delivery,
         "records": args.records,
-        "keys": args.keys,
+        "keys": args.keys(),
         "threads": args.threads,
         "epoch_ms": args.epoch_ms,
         "sync": args.sync,
