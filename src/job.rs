@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::edge::{Entropy, Monotonic};
 use crate::membership::Membership;
+use crate::query::Mailboxes;
 use crate::status::Board;
 use crate::topology::Topology;
 use onceflow_log::Log;
@@ -49,9 +50,10 @@ pub(crate) struct Job {
     pub(crate) owner: Owner,
     /// One barrier queue for each broker.
     pub(crate) barriers: Barriers,
-    pub(crate) board: Board,
+    pub(crate) board: Arc<Board>,
     pub(crate) membership: Membership,
     pub(crate) views: Views,
+    pub(crate) mailboxes: Arc<Mailboxes>,
 }
 
 impl fmt::Debug for Job {

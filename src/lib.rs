@@ -89,6 +89,7 @@ mod planted;
 pub mod planted;
 pub mod process;
 mod processor;
+mod query;
 pub mod record;
 mod runtime;
 mod signal;
@@ -116,6 +117,7 @@ pub use processor::{
     DEAD_LETTER_BROKER, DEAD_LETTER_ERROR, DEAD_LETTER_OFFSET, DEAD_LETTER_QUEUE, DEAD_LETTER_STAGE, DEAD_LETTER_TOPIC,
     DEAD_LETTER_TRUNCATED, DEAD_LETTER_UNIQUE_KEY, Emit, ErrorPolicy, JoinWindow, Number,
 };
+pub use query::Query;
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use status::{MembershipStatus, ProtocolCounters, RestoreProgress, Standing, TaskStatus};
 pub use topic_reader::{OutputRecord, TopicCounts, TopicReader, identity_of};

@@ -7,13 +7,15 @@ pub(crate) mod prepare;
 mod steward;
 mod worker;
 
+use crate::codec::{Key, StateValue};
 use crate::config::Config;
 use crate::edge::{Entropy, Monotonic, SystemEntropy, sleep};
 use crate::job::{Barriers, Job};
 use crate::membership::{Membership, member_of};
 use crate::output::message_room;
+use crate::query::Query;
 use crate::signal;
-use crate::status::{Board, MembershipStatus, Standing, TaskStatus};
+use crate::status::{MembershipStatus, Standing, TaskStatus};
 use crate::task::{Control, barrier};
 use crate::topology::{Subtopology, Topology};
 use onceflow_log::{Log, MESSAGE_OVERHEAD_BYTES};
@@ -120,9 +122,10 @@ impl RuntimeBuilder {
             monotonic: Monotonic::start(),
             owner,
             barriers,
-            board: Board::default(),
+            board: Arc::default(),
             membership: Membership::new(member, members),
             views: Arc::default(),
+            mailboxes: Arc::default(),
         });
         let (control, _) = signal::channel(Control::Run);
         let failure = Failure::default();
@@ -161,6 +164,56 @@ impl Runtime {
     /// Who shares the job's tasks, as this process sees it now.
     pub fn membership(&self) -> MembershipStatus {
         self.job.membership.status()
+    }
+
+    /// Asks for the committed values of an operator with one value per key, by its name: `count`, `sum`, `aggregate` and the
+    /// other running ones, and `join_table` for its table; a value or map that a processor names is `operator#name`, and the keys of a map are pairs.
+    /// `V` is what the operator keeps (a `u64` for `count`). Only tasks that run in this process are asked.
+    ///
+    /// ```
+    /// use onceflow::codec::{Json, Utf8};
+    /// use onceflow::log::embedded::{EmbeddedLog, EmbeddedOptions};
+    /// use onceflow::log::{Log, MessageBatch, Queues, TopicSpec};
+    /// use onceflow::storage::{Backend, StoreOptions};
+    /// use onceflow::types::Partition;
+    /// use onceflow::{Runtime, StartPolicy, StreamBuilder};
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// # let folder = tempfile::tempdir().expect("a folder");
+    /// # let folder = folder.path();
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(async {
+    /// let builder = StreamBuilder::new("words")?;
+    /// let words = builder.source("words", Utf8).start(StartPolicy::Earliest).key_by(|word| word.clone());
+    /// words.count("counts").sink("counts", "counts", Json::new());
+    /// # let log = Arc::new(EmbeddedLog::open(folder.join("log"), EmbeddedOptions::default())?);
+    /// # for topic in ["words", "counts"] {
+    /// #     log.create_topic(&TopicSpec { topic: topic.into(), queues: Queues::PerBroker(1) }).await?;
+    /// # }
+    /// # let mut batch = MessageBatch::default();
+    /// # batch.push(&[], b"once")?;
+    /// # log.append(&Partition::new("words", "local", 0), &batch).await?;
+    /// let stores = Arc::new(StoreOptions::new(Backend::Fjall, folder.join("state")));
+    /// let mut job = Runtime::builder(builder.build()?, log, stores).start().await?;
+    /// job.wait_caught_up(Duration::from_secs(30)).await?;
+    ///
+    /// let counts = job.query::<String, u64>("counts")?;
+    /// assert_eq!(counts.get(&"once".to_owned()).await?, Some(1));
+    /// assert_eq!(counts.get(&"never".to_owned()).await?, None);
+    /// job.drain().await?;
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// # })?;
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` when the topology has no operator of that name with state.
+    pub fn query<K: Key, V: StateValue>(&self, name: &str) -> Result<Query<K, V>> {
+        let Job { topology, mailboxes, board, .. } = &*self.job;
+        let operator = name.split(crate::state::PART).next().unwrap_or(name);
+        let has = |plan: &&Subtopology| plan.tables.iter().any(|table| table.as_str() == operator);
+        let plan = topology.subtopologies.iter().find(has);
+        let plan = plan.ok_or_else(|| Error::invalid(format!("no operator with state has this name: name={name}")))?;
+        Ok(Query::new(mailboxes.clone(), board.clone(), plan.name.clone(), name))
     }
 
     /// Ends when the job has stopped: with the error that stopped it, or `Ok` after a drain. Cancel safe.

@@ -8,6 +8,7 @@ mod cache;
 mod catalog;
 mod form;
 mod migration;
+mod shown;
 mod timers;
 mod value_table;
 
@@ -22,11 +23,12 @@ pub use aging::TimeToLive;
 pub use cache::CACHE_ENTRIES_DEFAULT;
 pub(crate) use form::{decode_stored, decode_stored_used, encode_stored};
 pub use migration::Migration;
+pub(crate) use shown::{Found, Types};
 pub(crate) use timers::{Due, TimerKind, Timers, decode_time, encode_time};
 pub use value_table::{Entry, ValueTable};
 
 /// Stands between an operator's name and a part of its state.
-const PART: char = '#';
+pub(crate) const PART: char = '#';
 
 /// The number of a table in a task's state. Given once, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,6 +51,7 @@ pub struct TaskState {
     overlay: Overlay,
     catalog: Catalog,
     times: Times,
+    shown: shown::ShownTables,
 }
 
 impl TaskState {
@@ -59,7 +62,7 @@ impl TaskState {
     /// `Corrupt` when the catalog cannot be read, `Invalid` when its format is newer.
     pub fn open(overlay: Overlay) -> Result<TaskState> {
         let catalog = Catalog::read(&overlay)?;
-        Ok(TaskState { overlay, catalog, times: Times::default() })
+        Ok(TaskState { overlay, catalog, times: Times::default(), shown: shown::ShownTables::default() })
     }
 
     /// Sets how far each source has come, in order, before a stage is opened.

@@ -180,7 +180,9 @@ impl Task {
         }
         self.begin_time()?;
         self.pass_time(&mut control).await?;
+        let mut mailbox = self.job.mailboxes.open(&self.id);
         loop {
+            mailbox.answer_all(&self.state, self.job.clock.now());
             if self.snapshot_is_due() && !self.epoch_has_progress() {
                 self.write_snapshot().await?;
             }
@@ -194,6 +196,7 @@ impl Task {
                     }
                 }
                 pulled = readers.next() => self.work_through(pulled?).await?,
+                question = mailbox.next() => question.answer(&self.state, self.job.clock.now()),
             }
             self.pass_time(&mut control).await?;
         }

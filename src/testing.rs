@@ -3,6 +3,7 @@
 mod crash;
 mod log;
 mod message;
+mod state;
 mod timers;
 
 use crate::config::Config;
@@ -13,7 +14,6 @@ use crate::runtime::prepare::{self, Patience};
 use crate::stage::Counters;
 #[cfg(test)]
 use crate::state::TaskState;
-use crate::status::Board;
 use crate::task::{Stepped, TaskSeat, stuck};
 use crate::topology::Topology;
 use crash::{CutStores, Cuts};
@@ -398,9 +398,10 @@ fn job(
         monotonic: Monotonic::start(),
         owner,
         barriers: Barriers::default(),
-        board: Board::default(),
+        board: Arc::default(),
         membership: Membership::new(member.clone(), BTreeSet::from([member])),
         views: Arc::default(),
+        mailboxes: Arc::default(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What a processor works with.
 
-use super::living::{LivingTable, Now, Part};
+use super::living::{LivingTable, NAMED, Now, Part};
 use super::tables::{ListEntry, ListTable, MapEntry, Sides, Tables};
 use super::{ListState, MapState, SideOutput, ValueState};
 use crate::codec::{Data, Key, StateValue};
@@ -26,15 +26,15 @@ impl<'s, K: Key> Setup<'s, K> {
         Setup { name, tables, state, cache_entries, named: vec![], keys: PhantomData }
     }
 
-    /// The part of the operator's state under a name of the user's; `of-` keeps it apart from the engine's own parts.
+    /// The part of the operator's state under a name of the user's; [`NAMED`] keeps it apart from the engine's own parts.
     fn part(&mut self, name: &str) -> Result<String> {
         let name = Name::new(name)?;
-        self.claim(format!("of-{name}"))
+        self.claim(format!("{NAMED}{name}"))
     }
 
     fn claim(&mut self, part: String) -> Result<String> {
         if self.named.contains(&part) {
-            let name = part.strip_prefix("of-").unwrap_or(&part);
+            let name = part.strip_prefix(NAMED).unwrap_or(&part);
             return Err(Error::invalid(format!("state is named twice: operator={} name={name}", self.name)));
         }
         self.named.push(part.clone());

@@ -37,6 +37,16 @@ pub(crate) struct Part<'p> {
     pub(crate) time_to_live: Option<TimeToLive>,
 }
 
+/// How the parts of a processor's state that its user names begin; others are its own.
+pub(super) const NAMED: &str = "of-";
+
+impl Part<'_> {
+    /// The name that its user gave.
+    pub(super) fn given_name(&self) -> &str {
+        self.name.strip_prefix(NAMED).unwrap_or(self.name)
+    }
+}
+
 impl<K: Key, V: StateValue> LivingTable<K, V> {
     pub(crate) fn opened(of: Part<'_>, state: &mut TaskState) -> Result<Self> {
         let mut values = ValueTable::with_cache(of.operator.clone(), of.cache_entries);

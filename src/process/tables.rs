@@ -86,7 +86,9 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) fn value<K: Key, V: StateValue>(&mut self, of: Part<'_>, state: &mut TaskState) -> Result<usize> {
-        Ok(self.add(Box::new(LivingTable::<K, V>::opened(of, state)?)))
+        let table = LivingTable::<K, V>::opened(of, state)?;
+        table.values.show(Some(of.given_name()), of.time_to_live, state)?;
+        Ok(self.add(Box::new(table)))
     }
 
     pub(crate) fn list<K: Key, V: StateValue>(

@@ -4,7 +4,7 @@ use super::InputClock;
 use crate::codec::{Key, StateValue, decode_key};
 use crate::record::Record;
 use crate::stage::Context;
-use crate::state::{Aging, Entry, TaskState, TimerKind, ValueTable};
+use crate::state::{Aging, Entry, TaskState, TimeToLive, TimerKind, ValueTable};
 use crate::time::{Progress, is_event_time};
 use onceflow_types::{Result, Timestamp};
 
@@ -37,6 +37,10 @@ pub(crate) struct Aged {
 impl Aged {
     pub(crate) fn new(aging: Aging, clock: InputClock) -> Self {
         Aged { aging, clock }
+    }
+
+    pub(crate) fn time_to_live(&self) -> TimeToLive {
+        self.aging.time_to_live()
     }
 
     pub(crate) fn open(&mut self, state: &mut TaskState) -> Result<()> {

@@ -97,6 +97,7 @@ where
 {
     fn open(&mut self, state: &mut TaskState) -> Result<()> {
         self.table.open(state)?;
+        self.table.show(None, self.aged.as_ref().map(Aged::time_to_live), state)?;
         if let Some(aged) = &mut self.aged {
             aged.open(state)?;
         }

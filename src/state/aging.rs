@@ -58,6 +58,15 @@ impl TimeToLive {
         TimeToLive { kind: TimerKind::Processing, ..self }
     }
 
+    pub(super) fn kind(self) -> TimerKind {
+        self.kind
+    }
+
+    /// Whether a value that was used at `used` is gone at `now`.
+    pub(super) fn is_over(self, used: Timestamp, now: Timestamp) -> bool {
+        now >= used.saturating_add(self.millis)
+    }
+
     pub(crate) fn is_empty(self) -> bool {
         self.millis <= 0
     }
@@ -101,6 +110,10 @@ impl Aging {
         Ok(self.now)
     }
 
+    pub(crate) fn time_to_live(&self) -> TimeToLive {
+        self.time_to_live
+    }
+
     pub(crate) fn kind(&self) -> TimerKind {
         self.time_to_live.kind
     }
@@ -120,7 +133,7 @@ impl Aging {
 
     /// Whether a value that was used at `used` is gone at `now`.
     pub(crate) fn is_over(&self, used: Timestamp, now: Timestamp) -> bool {
-        now >= used.saturating_add(self.time_to_live.millis)
+        self.time_to_live.is_over(used, now)
     }
 
     /// Empties the place of a value that is too old, before it is looked at. A value from before there was a time to live begins to age.

@@ -2,7 +2,7 @@
 
 use super::cache::{CACHE_ENTRIES_DEFAULT, Cache, Slot};
 use super::form::{self, NO_TIME};
-use super::{Migration, TableId, TaskState};
+use super::{Migration, PART, TableId, TaskState, TimeToLive};
 use crate::codec::{Key, StateValue, encode_key};
 use onceflow_storage::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use onceflow_types::{Error, Name, Result, Timestamp};
@@ -89,6 +89,18 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     /// Binds the table to a part of the state of the operator that has the table's name.
     pub(crate) fn open_part(&mut self, part: &str, state: &mut TaskState) -> Result<()> {
         self.id = Some(state.part_of_table(&self.name, part)?);
+        Ok(())
+    }
+
+    /// Lets others look at its committed values while the task works, which end with `time_to_live`.
+    pub(crate) fn show(
+        &self,
+        part: Option<&str>,
+        time_to_live: Option<TimeToLive>,
+        state: &mut TaskState,
+    ) -> Result<()> {
+        let name = part.map_or_else(|| self.name.to_string(), |part| format!("{}{PART}{part}", self.name));
+        state.show::<K, V>(&name, self.id()?, time_to_live, self.migration.clone());
         Ok(())
     }
 

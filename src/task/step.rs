@@ -6,7 +6,6 @@ use super::reader::Pulled;
 use super::{Task, TaskSeat, open, start};
 use crate::job::Job;
 use crate::stage::Counters;
-#[cfg(test)]
 use crate::state::TaskState;
 use crate::status::Line;
 use onceflow_log::ReadLimit;
@@ -98,6 +97,10 @@ impl Stepped {
 
     pub(crate) fn counters(&self) -> Counters {
         self.task.counters
+    }
+
+    pub(crate) fn state(&self) -> &TaskState {
+        &self.task.state
     }
 
     #[cfg(test)]

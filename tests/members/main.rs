@@ -13,6 +13,7 @@
 mod faulty;
 mod growth;
 mod moves;
+mod queries;
 mod random;
 mod world;
 mod zombies;

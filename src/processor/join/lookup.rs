@@ -62,6 +62,7 @@ where
 {
     fn open(&mut self, state: &mut TaskState) -> Result<()> {
         self.table.open(state)?;
+        self.table.show(None, None, state)?;
         self.next.open(state)
     }
 
