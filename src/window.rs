@@ -48,40 +48,159 @@ impl Windows {
     }
 
     /// Windows of a size, one after the other, from 1970-01-01 UTC in both directions. Whole milliseconds.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::tumbling(Duration::from_millis(10))).count();
+    /// counts.values().map(|of| (of.window_start.as_millis(), of.window_end.as_millis(), of.value)).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [-1, 0, 9, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[-10,0,1]".as_slice(), b"[0,10,2]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn tumbling(size: Duration) -> Self {
         Windows::hopping(size, size)
     }
 
     /// Windows of a size, one beginning every `slide`; a record is in each that holds its time. `slide` is at most the size.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::hopping(Duration::from_millis(10), Duration::from_millis(5))).count();
+    /// counts.values().map(|of| (of.window_start.as_millis(), of.window_end.as_millis(), of.value)).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [7, 15] {
+    ///     driver.send("in", time.to_string().as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[0,10,1]".as_slice(), b"[5,15,1]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn hopping(size: Duration, slide: Duration) -> Self {
         Windows::new(WindowsKind::Hopping { size: millis(size), slide: millis(slide) })
     }
 
     /// Days in a time zone, by its IANA name: 23, 24 or 25 hours long. The zones are compiled in, so that all instances of a
     /// job agree.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::daily("Europe/Berlin")).count();
+    /// counts.values().map(|of| (of.window_start.as_millis(), of.window_end.as_millis(), of.value)).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [1_711_839_600_000_i64, 1_711_922_400_000] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // clocks go forward on that day: it has 23 hours
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[1711839600000,1711922400000,1]".as_slice()]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn daily(zone: &str) -> Self {
         Windows::new(WindowsKind::Daily { zone: zone.to_owned() })
     }
 
     /// Per key, records that are at most `gap` apart. Sessions grow, and merge when a record lies between them. A session ends
     /// a millisecond after `gap` has passed since its last record.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::session(Duration::from_millis(10))).count();
+    /// counts.values().map(|of| (of.window_start.as_millis(), of.window_end.as_millis(), of.value)).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [0, 10, 21, 32] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 21 is more than 10 apart
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[0,21,2]".as_slice(), b"[21,32,1]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn session(gap: Duration) -> Self {
         Windows::new(WindowsKind::Session { gap: millis(gap) })
     }
 
     /// Per record, a look back: the records of its key not older than `size`, itself included, and none that is newer. One
     /// result with each record.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::sliding(Duration::from_millis(10))).count();
+    /// counts.values().map(|of| (of.window_start.as_millis(), of.window_end.as_millis(), of.value)).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [0, 9, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[-9,1,1]".as_slice(), b"[0,10,2]", b"[1,11,2]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn sliding(size: Duration) -> Self {
         Windows::new(WindowsKind::Sliding { size: millis(size) })
     }
 
     /// Per key, so many records in the order in which they come. One result when they are complete; time plays no part.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let sums = times.window("sums", Windows::count(2)).sum(|time| *time);
+    /// sums.values().map(|of| of.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for number in [5, 3, 9] {
+    ///     driver.send("in", number.to_string().as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"8"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn count(records: u64) -> Self {
         Windows::new(WindowsKind::Count { records })
     }
 
     /// Moves the beginnings of tumbling, hopping and daily windows: a day that begins at six is one with an offset of six
     /// hours.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::tumbling(Duration::from_millis(10)).offset(Duration::from_millis(3))).count();
+    /// counts.values().map(|of| (of.window_start.as_millis(), of.window_end.as_millis(), of.value)).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [2, 3, 13] {
+    ///     driver.send("in", time.to_string().as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[-7,3,1]".as_slice(), b"[3,13,1]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     #[must_use]
     pub fn offset(self, by: Duration) -> Self {
         Windows { offset: millis(by), ..self }

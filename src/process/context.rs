@@ -121,6 +121,45 @@ impl<'s, K: Key> Setup<'s, K> {
 
     /// A list for each key.
     ///
+    /// ```
+    /// # use onceflow::process::{ListState, Process, Processor, Setup};
+    /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver, types::Result};
+    /// /// The last two numbers before each one.
+    /// #[derive(Default)]
+    /// struct Before {
+    ///     numbers: ListState<i64>,
+    /// }
+    ///
+    /// impl Processor<u8, i64> for Before {
+    ///     type Output = Vec<i64>;
+    ///     fn open(&mut self, setup: &mut Setup<'_, u8>) -> Result<()> {
+    ///         self.numbers = setup.list("numbers")?;
+    ///         Ok(())
+    ///     }
+    ///     fn process(&mut self, number: i64, cx: &mut Process<'_, u8, Vec<i64>>) -> Result<()> {
+    ///         let mut numbers = cx.list(&self.numbers)?;
+    ///         let before = numbers.all()?;
+    ///         numbers.push(number)?;
+    ///         if numbers.len()? > 2 {
+    ///             numbers.pop_first()?;
+    ///         }
+    ///         cx.emit(before);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let numbers = builder.source("in", Json::<i64>::new()).key_by(|_| 0u8);
+    /// numbers.process("before", Before::default).values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for number in ["5", "6", "7", "8"] {
+    ///     driver.send("in", number.as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[]".as_slice(), b"[5]", b"[5,6]", b"[6,7]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`value`](Self::value).
     pub fn list<V: StateValue>(&mut self, name: &str) -> Result<ListState<V>> {
@@ -143,6 +182,42 @@ impl<'s, K: Key> Setup<'s, K> {
     }
 
     /// A map for each key.
+    ///
+    /// ```
+    /// # use onceflow::process::{MapState, Process, Processor, Setup};
+    /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver, types::Result};
+    /// /// How often each card has been used in each country.
+    /// #[derive(Default)]
+    /// struct Countries {
+    ///     uses: MapState<String, u64>,
+    /// }
+    ///
+    /// impl Processor<u32, String> for Countries {
+    ///     type Output = Vec<(String, u64)>;
+    ///     fn open(&mut self, setup: &mut Setup<'_, u32>) -> Result<()> {
+    ///         self.uses = setup.map("uses")?;
+    ///         Ok(())
+    ///     }
+    ///     fn process(&mut self, country: String, cx: &mut Process<'_, u32, Self::Output>) -> Result<()> {
+    ///         let mut uses = cx.map(&self.uses)?;
+    ///         *uses.entry(&country)?.get_or_insert_with(|| 0) += 1;
+    ///         let all = uses.all()?;
+    ///         cx.emit(all);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let uses = builder.source("in", Json::<(u32, String)>::new()).key_by(|(card, _)| *card);
+    /// uses.map_values(|(_, country)| country).process("countries", Countries::default).values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for payment in [r#"[7,"NL"]"#, r#"[7,"DE"]"#, r#"[7,"NL"]"#] {
+    ///     driver.send("in", payment.as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out").last().expect("three"), br#"[["DE",1],["NL",2]]"#);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`value`](Self::value).
@@ -269,6 +344,40 @@ impl<K: Key, O: Data> Process<'_, K, O> {
     }
 
     /// Sets a timer for the key by processing time.
+    ///
+    /// ```
+    /// # use onceflow::process::{Process, Processor, Timer};
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver, types::Result};
+    /// # use std::time::Duration;
+    /// /// Says each line again, five seconds later by the clock.
+    /// struct Echo;
+    ///
+    /// impl Processor<String, String> for Echo {
+    ///     type Output = String;
+    ///     fn process(&mut self, _: String, cx: &mut Process<'_, String, String>) -> Result<()> {
+    ///         cx.set_processing_timer(cx.now().saturating_add(5_000))
+    ///     }
+    ///     fn on_timer(&mut self, timer: Timer, cx: &mut Process<'_, String, String>) -> Result<()> {
+    ///         assert!(matches!(timer, Timer::Processing(_)));
+    ///         let line = cx.key().clone();
+    ///         cx.emit(line);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let lines = builder.source("in", Utf8).key_by(|line| line.clone());
+    /// lines.process("echo", || Echo).values().sink("out", "out", Utf8);
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"hello")?;
+    /// driver.commit()?;
+    /// driver.advance_time(Duration::from_millis(4_999))?;
+    /// assert!(driver.bodies("out").is_empty());
+    /// driver.advance_time(Duration::from_millis(1))?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"hello"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`set_event_timer`](Self::set_event_timer).

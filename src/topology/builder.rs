@@ -203,12 +203,20 @@ impl<T: Data> Source<T> {
     /// highest event time less this. Records that are older still are late for windows that are gone.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
     /// # use std::time::Duration;
     /// let builder = StreamBuilder::new("job")?;
-    /// let lines = builder.source("lines", Utf8).out_of_orderness(Duration::from_secs(10));
-    /// lines.for_each(|line| println!("{line}"));
-    /// assert!(builder.build()?.describe().contains("out_of_orderness_ms=10000"));
+    /// let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::from_millis(5));
+    /// let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::tumbling(Duration::from_millis(10))).count();
+    /// counts.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [3, 14, 9, 15, 8] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 14: the watermark is 9, 15: it is 10
+    ///     driver.commit()?;
+    /// }
+    /// assert_eq!(driver.bodies("out"), [b"2"]);
+    /// assert_eq!(driver.counters().late, 1);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn out_of_orderness(self, bound: Duration) -> Self {
@@ -223,11 +231,24 @@ impl<T: Data> Source<T> {
     /// from it later is late if time has gone on without it.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// # use onceflow::{StreamBuilder, Windows, codec::{Json, Utf8}, testing::TestDriver, types::Timestamp};
     /// # use std::time::Duration;
     /// let builder = StreamBuilder::new("job")?;
-    /// builder.source("lines", Utf8).idle_timeout(None).for_each(|line| println!("{line}"));
-    /// assert!(builder.build()?.describe().contains("idle_timeout_ms=none"));
+    /// let times = |topic: &str, wait: Option<Duration>| {
+    ///     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO).idle_timeout(wait);
+    ///     source.select_timestamp(|millis| Timestamp::from_millis(*millis))
+    /// };
+    /// let both = times("busy", None).merge(&times("quiet", Some(Duration::from_secs(5)))).key_by(|_| 0u8);
+    /// let counts = both.window("counts", Windows::tumbling(Duration::from_millis(10))).count();
+    /// counts.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("busy", b"3")?;
+    /// driver.send("busy", b"10")?;
+    /// driver.commit()?;
+    /// assert!(driver.bodies("out").is_empty(), "the quiet topic may hold older records");
+    /// driver.advance_time(Duration::from_secs(5))?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"1"]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {

@@ -107,10 +107,10 @@ pub struct Joining<K, L, R>(Sides<K, L, R>, JoinWindow);
 pub struct JoiningLatest<K, L, R>(Sides<K, L, R>, Duration);
 
 macro_rules! kinds {
-    ($name:ident, $alone:literal, $(#[$example:meta])*) => {
+    ($name:ident, $alone:literal, $(#[$inner:meta])*, $(#[$outer:meta])*) => {
         impl<K: Key, L: Data + StateValue, R: Data + StateValue> $name<K, L, R> {
             /// A result for each pair.
-            $(#[$example])*
+            $(#[$inner])*
             pub fn inner<O: Data>(self, result: impl Fn(&L, &R) -> O + Send + Sync + 'static) -> Joined<K, L, R, O> {
                 self.by(JoinKind::Inner, move |left, right| Some(result(left?, right?)))
             }
@@ -126,6 +126,7 @@ macro_rules! kinds {
 
             /// A result for each pair, and for each record of either side without a partner:
             #[doc = $alone]
+            $(#[$outer])*
             pub fn outer<O: Data>(
                 self,
                 result: impl Fn(Option<&L>, Option<&R>) -> O + Send + Sync + 'static,
@@ -145,11 +146,93 @@ kinds! {
     Joining,
     "once, when its row is closed, with the time of the record.",
     /// Its time is that of the younger record.
+    ///
+    /// ```
+    /// # use onceflow::{JoinWindow, StreamBuilder, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time)).key_by(|_| 0u8)
+    /// # };
+    /// let joined = times("left").join("joined", &times("right"), JoinWindow::within(Duration::from_millis(10)));
+    /// joined.inner(|left, right| (*left, *right)).values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for (topic, time) in [("left", "100"), ("right", "105"), ("right", "120")] {
+    ///     driver.send(topic, time.as_bytes())?;
+    ///     driver.commit()?;
+    /// }
+    /// assert_eq!(driver.bodies("out"), [b"[100,105]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    ,
+    ///
+    /// ```
+    /// # use onceflow::{JoinWindow, StreamBuilder, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time)).key_by(|_| 0u8)
+    /// # };
+    /// let joined = times("left").join("joined", &times("right"), JoinWindow::within(Duration::from_millis(10)));
+    /// let joined = joined.outer(|left, right| (left.copied(), right.copied()));
+    /// joined.values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for (topic, time) in [("left", "100"), ("right", "105"), ("right", "120")] {
+    ///     driver.send(topic, time.as_bytes())?;
+    ///     driver.commit()?;
+    /// }
+    /// driver.advance_event_time(Timestamp::from_millis(131))?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[100,105]".as_slice(), b"[null,120]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
 }
 kinds! {
     JoiningLatest,
     "at once.",
     /// Its time is that of the younger record.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time)).key_by(|_| 0u8)
+    /// # };
+    /// let joined = times("left").join_latest("joined", &times("right"), Duration::from_secs(60));
+    /// joined.inner(|left, right| (*left, *right)).values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for (topic, time) in [("left", "100"), ("right", "105"), ("right", "120")] {
+    ///     driver.send(topic, time.as_bytes())?;
+    ///     driver.commit()?;
+    /// }
+    /// assert_eq!(driver.bodies("out"), [b"[100,105]", b"[100,120]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
+    ,
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time)).key_by(|_| 0u8)
+    /// # };
+    /// let joined = times("left").join_latest("joined", &times("right"), Duration::from_secs(60));
+    /// let joined = joined.outer(|left, right| (left.copied(), right.copied()));
+    /// joined.values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for (topic, time) in [("left", "100"), ("right", "105"), ("right", "120")] {
+    ///     driver.send(topic, time.as_bytes())?;
+    ///     driver.commit()?;
+    /// }
+    /// assert_eq!(driver.bodies("out"), [b"[100,null]".as_slice(), b"[100,105]", b"[100,120]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
 }
 
 impl<K: Key, L: Data + StateValue, R: Data + StateValue> Joining<K, L, R> {
@@ -248,11 +331,53 @@ impl<K: Key, L: Data, R: Data, O: Data> Joined<K, L, R, O> {
     }
 
     /// The right records that came too late, as [`late_left`](Self::late_left).
+    ///
+    /// ```
+    /// # use onceflow::{JoinWindow, StreamBuilder, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time)).key_by(|_| 0u8)
+    /// # };
+    /// let joined = times("left").join("joined", &times("right"), JoinWindow::within(Duration::from_millis(10)));
+    /// let joined = joined.inner(|left, right| (*left, *right));
+    /// joined.late_right().sink("late", "late", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("left", b"100")?;
+    /// driver.send("right", b"100")?;
+    /// driver.commit()?; // event time is 100 now
+    /// driver.send("right", b"89")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("late"), [b"[0,89]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn late_right(&self) -> KeyedStream<K, R, Together> {
         self.port("late right", LATE_RIGHT)
     }
 
     /// Writes the left records that came too late to a topic; see [`KeyedStream::sink`].
+    ///
+    /// ```
+    /// # use onceflow::{JoinWindow, StreamBuilder, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time)).key_by(|_| 0u8)
+    /// # };
+    /// let joined = times("left").join("joined", &times("right"), JoinWindow::within(Duration::from_millis(10)));
+    /// let joined = joined.inner(|left, right| (*left, *right));
+    /// joined.late_left_to("late", "late", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("left", b"100")?;
+    /// driver.send("right", b"100")?;
+    /// driver.commit()?; // event time is 100 now
+    /// driver.send("left", b"89")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("late"), [b"[0,89]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn late_left_to<C: Encode<(K, L)> + 'static>(
         &self,
         name: &str,
@@ -263,6 +388,27 @@ impl<K: Key, L: Data, R: Data, O: Data> Joined<K, L, R, O> {
     }
 
     /// Writes the right records that came too late to a topic; see [`KeyedStream::sink`].
+    ///
+    /// ```
+    /// # use onceflow::{JoinWindow, StreamBuilder, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time)).key_by(|_| 0u8)
+    /// # };
+    /// let joined = times("left").join("joined", &times("right"), JoinWindow::within(Duration::from_millis(10)));
+    /// let joined = joined.inner(|left, right| (*left, *right));
+    /// joined.late_right_to("late", "late", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("left", b"100")?;
+    /// driver.send("right", b"100")?;
+    /// driver.commit()?; // event time is 100 now
+    /// driver.send("right", b"89")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("late"), [b"[0,89]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn late_right_to<C: Encode<(K, R)> + 'static>(
         &self,
         name: &str,

@@ -34,11 +34,20 @@ impl<K: Key, T: Data, P> KeyedStream<K, T, P> {
     /// by the key. Then no repartition is needed. If it is not so, a key has several running values, one in each task.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}};
+    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}, testing::TestDriver};
     /// let builder = StreamBuilder::new("job")?;
     /// let cards = builder.source("in", Utf8).key_by(|card| card.clone()).partitioned_by_key();
     /// cards.count("counts").sink("out", "out", Json::new());
-    /// assert_eq!(builder.build()?.subtopologies.len(), 1);
+    /// let topology = builder.build()?;
+    /// assert_eq!(topology.subtopologies.len(), 1);
+    /// let mut driver = TestDriver::with_queues(&topology, &[("in", 2)])?;
+    /// for (queue, card) in [(0, b"c1"), (1, b"c2"), (0, b"c1")] {
+    ///     driver.send_with("in", queue, b"", card)?;
+    /// }
+    /// driver.commit()?;
+    /// let mut bodies = driver.bodies("out");
+    /// bodies.sort();
+    /// assert_eq!(bodies, [br#"["c1",1]"#, br#"["c1",2]"#, br#"["c2",1]"#]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn partitioned_by_key(self) -> KeyedStream<K, T, Together> {
@@ -191,13 +200,19 @@ impl<K: Key, T: Data, P> KeyedStream<K, T, P> {
     /// Brings records together by key, through the topic `<job>-repartition-<name>`, whether they are already or not.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}};
+    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}, testing::TestDriver};
     /// let builder = StreamBuilder::new("job")?;
     /// let words = builder.source("in", Utf8).key_by(|word| word.clone()).repartition("by-word").queues(4);
     /// words.count("counts").sink("counts", "counts", Json::new());
     /// words.sum("letters", |word| word.len() as u64).sink("letters", "letters", Json::new());
     /// let topology = builder.build()?;
     /// assert_eq!(topology.subtopologies.len(), 2, "both behind one repartition");
+    /// let mut driver = TestDriver::new(&topology)?;
+    /// driver.send("in", b"once")?;
+    /// driver.send("in", b"once")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("counts"), [br#"["once",1]"#, br#"["once",2]"#]);
+    /// assert_eq!(driver.bodies("letters"), [br#"["once",4]"#, br#"["once",8]"#]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn repartition(&self, name: &str) -> Repartitioned<K, T>

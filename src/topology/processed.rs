@@ -18,6 +18,43 @@ use std::sync::Arc;
 impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
     /// Runs a program of your own per key, with state, timers and several outputs; see [`process`](crate::process). `make` makes
     /// one processor for each task, and `name` is the name of the operator, under which its state is kept.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Json, process::{Process, Processor, Setup, ValueState}, testing::TestDriver, types::Result};
+    /// /// What each payment adds to the largest one before it.
+    /// #[derive(Default)]
+    /// struct Rise {
+    ///     largest: ValueState<i64>,
+    /// }
+    ///
+    /// impl Processor<String, i64> for Rise {
+    ///     type Output = i64;
+    ///     fn open(&mut self, setup: &mut Setup<'_, String>) -> Result<()> {
+    ///         self.largest = setup.value("largest")?;
+    ///         Ok(())
+    ///     }
+    ///     fn process(&mut self, cents: i64, cx: &mut Process<'_, String, i64>) -> Result<()> {
+    ///         let mut largest = cx.value(&self.largest)?;
+    ///         let rise = cents - largest.get().copied().unwrap_or(0);
+    ///         if rise > 0 {
+    ///             largest.set(cents);
+    ///             cx.emit(rise);
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let builder = StreamBuilder::new("job")?;
+    /// let payments = builder.source("in", Json::<(String, i64)>::new()).key_by(|(card, _)| card.clone());
+    /// payments.map_values(|(_, cents)| cents).process("rise", Rise::default).sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for payment in [r#"["c7",5]"#, r#"["c7",3]"#, r#"["c7",9]"#] {
+    ///     driver.send("in", payment.as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [br#"["c7",5]"#, br#"["c7",4]"#]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn process<R: Processor<K, T>>(
         &self,
         name: &str,
@@ -52,6 +89,33 @@ pub struct Processed<K, O> {
 
 impl<K: Key, O: Data> Processed<K, O> {
     /// What the processor emits to another output.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Json, process::{Process, Processor, SideOutput}, testing::TestDriver, types::Result};
+    /// const ODD: SideOutput<i64> = SideOutput::new(1);
+    /// struct Even;
+    /// impl Processor<u8, i64> for Even {
+    ///     type Output = i64;
+    ///     fn process(&mut self, number: i64, cx: &mut Process<'_, u8, i64>) -> Result<()> {
+    ///         if number % 2 != 0 {
+    ///             return cx.emit_to(&ODD, number);
+    ///         }
+    ///         cx.emit(number);
+    ///         Ok(())
+    ///     }
+    /// }
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let numbers = builder.source("in", Json::<i64>::new()).key_by(|_| 0u8);
+    /// let even = numbers.process("even", || Even);
+    /// even.values().sink("even", "even", Json::new());
+    /// even.side(&ODD).values().sink("odd", "odd", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"4")?;
+    /// driver.send("in", b"7")?;
+    /// driver.commit()?;
+    /// assert_eq!((driver.bodies("even"), driver.bodies("odd")), (vec![b"4".to_vec()], vec![b"7".to_vec()]));
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn side<U: Data>(&self, output: &SideOutput<U>) -> KeyedStream<K, U, Together> {
         let graph = self.stream.stream.graph();
         let port = output.port;

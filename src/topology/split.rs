@@ -47,6 +47,21 @@ pub struct Split<T> {
 impl<T: Data> Split<T> {
     /// The next branch: what `take` makes of the records that no branch before took and for which it returns something.
     /// `name` is its name in the description of the topology; no state hangs on it.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}, testing::TestDriver};
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let mut lines = builder.source("in", Utf8).split();
+    /// lines.branch("numbers", |line| line.parse::<i64>().ok()).sink("numbers", "numbers", Json::new());
+    /// lines.branch("lengths", |line| Some(line.len())).sink("lengths", "lengths", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"1000")?;
+    /// driver.send("in", b"a thousand")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("numbers"), [b"1000"]);
+    /// assert_eq!(driver.bodies("lengths"), [b"10"], "the number was taken before");
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn branch<U: Data>(&mut self, name: &str, take: impl Fn(&T) -> Option<U> + Send + Sync + 'static) -> Stream<U> {
         let (take, graph) = (Arc::new(take), self.rest.graph().clone());
         let label = graph.borrow_mut().name(name).as_str().into();
@@ -63,11 +78,38 @@ impl<T: Data> Split<T> {
     }
 
     /// The next branch: the records that no branch before took and for which `predicate` holds; see [`branch`](Self::branch).
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let mut lines = builder.source("in", Utf8).split();
+    /// lines.branch_if("long", |line| line.len() > 3).sink("long", "long", Utf8);
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"seven")?;
+    /// driver.send("in", b"six")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("long"), [b"seven"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn branch_if(&mut self, name: &str, predicate: impl Fn(&T) -> bool + Send + Sync + 'static) -> Stream<T> {
         self.branch(name, move |value| predicate(value).then(|| value.clone()))
     }
 
     /// The records that no branch took.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let mut lines = builder.source("in", Utf8).split();
+    /// lines.branch_if("long", |line| line.len() > 3).for_each(|_| ());
+    /// lines.rest().sink("rest", "rest", Utf8);
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"seven")?;
+    /// driver.send("in", b"six")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("rest"), [b"six"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn rest(self) -> Stream<T> {
         self.rest
     }

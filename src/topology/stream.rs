@@ -177,10 +177,18 @@ impl<T: Data> Stream<T> {
     /// tried again: it is for looking, not for effects.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// # use std::sync::{Arc, Mutex};
+    /// let seen = Arc::new(Mutex::new(vec![]));
+    /// let show = seen.clone();
     /// let builder = StreamBuilder::new("job")?;
-    /// builder.source("in", Utf8).inspect(|line| println!("{line}")).sink("out", "out", Utf8);
-    /// assert!(builder.build()?.describe().contains("inspect"));
+    /// let lines = builder.source("in", Utf8).inspect(move |line| show.lock().expect("no panic").push(line.clone()));
+    /// lines.sink("out", "out", Utf8);
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"a")?;
+    /// driver.commit()?;
+    /// assert_eq!(*seen.lock().expect("no panic"), ["a"]);
+    /// assert_eq!(driver.bodies("out"), [b"a"]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn inspect(&self, function: impl Fn(&T) + Send + Sync + 'static) -> Stream<T> {
@@ -190,10 +198,16 @@ impl<T: Data> Stream<T> {
     /// Shows each value to `function`, at the end of a stream. The same warning as for [`inspect`](Self::inspect).
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// # use onceflow::{StreamBuilder, codec::Utf8, testing::TestDriver};
+    /// # use std::sync::{Arc, Mutex};
+    /// let seen = Arc::new(Mutex::new(vec![]));
+    /// let show = seen.clone();
     /// let builder = StreamBuilder::new("job")?;
-    /// builder.source("in", Utf8).for_each(|line| println!("{line}"));
-    /// assert!(builder.build()?.describe().contains("for-each"));
+    /// builder.source("in", Utf8).for_each(move |line| show.lock().expect("no panic").push(line.clone()));
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"a")?;
+    /// driver.commit()?;
+    /// assert_eq!(*seen.lock().expect("no panic"), ["a"]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn for_each(&self, function: impl Fn(&T) + Send + Sync + 'static) {
@@ -236,11 +250,19 @@ impl<T: Data> Stream<T> {
     /// before. So take the time right behind the source.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::Json, types::Timestamp};
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
     /// let builder = StreamBuilder::new("job")?;
-    /// let payments = builder.source("in", Json::<(String, i64)>::new());
-    /// payments.select_timestamp(|(_, millis)| Timestamp::from_millis(*millis)).sink("out", "out", Json::new());
-    /// assert!(builder.build()?.describe().contains("select-timestamp"));
+    /// let payments = builder.source("in", Json::<(String, i64)>::new()).out_of_orderness(Duration::ZERO);
+    /// let payments = payments.select_timestamp(|(_, millis)| Timestamp::from_millis(*millis)).key_by(|(card, _)| card.clone());
+    /// let last = payments.window("last", Windows::tumbling(Duration::from_secs(1))).max(|(_, millis)| *millis);
+    /// last.values().map(|window| (window.window_start.as_millis(), window.value)).sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for payment in [r#"["c7",1200]"#, r#"["c7",1100]"#, r#"["c7",2000]"#] {
+    ///     driver.send("in", payment.as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[1000,1200]"]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn select_timestamp(&self, function: impl Fn(&T) -> Timestamp + Send + Sync + 'static) -> Stream<T> {
@@ -261,10 +283,18 @@ impl<T: Data> Stream<T> {
     /// repeatable, as it depends on when records come.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::Utf8};
+    /// # use onceflow::{StreamBuilder, Windows, codec::{Json, Utf8}, testing::TestDriver};
+    /// # use std::time::Duration;
     /// let builder = StreamBuilder::new("job")?;
-    /// builder.source("in", Utf8).processing_time().sink("out", "out", Utf8);
-    /// assert!(builder.build()?.describe().contains("processing-time"));
+    /// let lines = builder.source("in", Utf8).processing_time().key_by(|line| line.clone());
+    /// let counts = lines.window("counts", Windows::tumbling(Duration::from_secs(1))).count();
+    /// counts.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"a")?;
+    /// driver.commit()?;
+    /// driver.advance_time(Duration::from_secs(1))?; // the clock closes the window, without a record
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"1"]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn processing_time(&self) -> Stream<T> {
@@ -312,11 +342,17 @@ impl<T: Data> Stream<T> {
     /// needs it.
     ///
     /// ```
-    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}};
+    /// # use onceflow::{StreamBuilder, codec::{Json, Utf8}, testing::TestDriver};
     /// let builder = StreamBuilder::new("job")?;
-    /// let words = builder.source("in", Utf8).key_by(|word| word.clone());
+    /// let words = builder.source("in", Utf8).key_by(|word| word.len());
     /// words.count("counts").sink("out", "out", Json::new());
-    /// assert_eq!(builder.build()?.subtopologies.len(), 2);
+    /// let topology = builder.build()?;
+    /// assert_eq!(topology.subtopologies.len(), 2, "before and behind the repartition that the count needs");
+    /// let mut driver = TestDriver::new(&topology)?;
+    /// driver.send("in", b"once")?;
+    /// driver.send("in", b"more")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[4,1]", b"[4,2]"]);
     /// # Ok::<(), onceflow::types::Error>(())
     /// ```
     pub fn key_by<K: Key>(&self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> KeyedStream<K, T> {
@@ -354,6 +390,20 @@ pub struct Fallible<T> {
 
 impl<T: Data> Fallible<T> {
     /// What to do with records for which the function fails.
+    ///
+    /// ```
+    /// # use onceflow::{ErrorPolicy, StreamBuilder, codec::{Json, Utf8}, testing::TestDriver, types::Error};
+    /// let builder = StreamBuilder::new("job")?;
+    /// let numbers = builder.source("in", Utf8).try_map(|line| line.parse::<i64>().map_err(|_| Error::record("no number")));
+    /// numbers.on_error(ErrorPolicy::Skip).sink("out", "out", Json::new());
+    /// let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("in", b"seven")?;
+    /// driver.send("in", b"7")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"7"]);
+    /// assert_eq!(driver.counters().skipped, 1);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn on_error(self, policy: ErrorPolicy) -> Self {
         self.stream.set_policy(policy);
         self

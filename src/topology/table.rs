@@ -18,6 +18,25 @@ impl<K: Key, T: Data, P: Placement<K, T>> KeyedStream<K, T, P> {
     /// Takes the stream for the changes of a table: the last value of each key, in the order of the log. If a repartition is
     /// needed that brings keys together, its name is `<name>-table`. Streams are joined with it by
     /// [`join_table`](Self::join_table).
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver};
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let rates = builder.source("rates", Json::<(String, i64)>::new()).key_by(|(currency, _)| currency.clone());
+    /// let rates = rates.map_values(|(_, rate)| rate).table("rates");
+    /// let payments = builder.source("payments", Json::<(String, i64)>::new()).key_by(|(currency, _)| currency.clone());
+    /// payments.join_table("worth", &rates).inner(|(_, cents), rate| cents * rate).values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for rate in [r#"["EUR",3]"#, r#"["EUR",2]"#] {
+    ///     driver.send("rates", rate.as_bytes())?;
+    /// }
+    /// driver.commit()?;
+    /// driver.send("payments", br#"["EUR",10]"#)?;
+    /// driver.send("payments", br#"["XXX",10]"#)?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"20"], "the last rate counts, and where there is none, nothing comes");
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn table(&self, name: &str) -> Table<K, T> {
         let Input { stream, write } = P::together(self, &format!("{name}-table"));
         Table { changes: KeyedStream::new(stream).map_values(Some), write }
@@ -62,6 +81,24 @@ pub struct Table<K, T> {
 
 impl<K: Key, T: Data> Table<K, T> {
     /// Which values remove the key's entry.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, codec::Json, testing::TestDriver};
+    /// # let builder = StreamBuilder::new("job")?;
+    /// let names = builder.source("names", Json::<(u32, String)>::new()).key_by(|(card, _)| *card);
+    /// let names = names.map_values(|(_, name)| name).table("names").removed_by(String::is_empty);
+    /// let uses = builder.source("uses", Json::<u32>::new()).key_by(|card| *card);
+    /// uses.join_table("named", &names).left(|_, name| name.cloned()).values().sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for name in [r#"[7,"Ada"]"#, r#"[7,""]"#] {
+    ///     driver.send("names", name.as_bytes())?;
+    ///     driver.commit()?;
+    ///     driver.send("uses", b"7")?;
+    ///     driver.commit()?;
+    /// }
+    /// assert_eq!(driver.bodies("out"), [br#""Ada""#.as_slice(), b"null"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     #[must_use]
     pub fn removed_by(self, is_removal: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
         let changes = self.changes.map_values(move |value| value.filter(|value| !is_removal(value)));

@@ -106,12 +106,56 @@ impl<K: Key, L: Wire, R: Wire> Windowing<K, L, R> {
     }
 
     /// How long windows wait for records that are late \[0\]; their results wait, too.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time))
+    /// # };
+    /// let pairs = times("left").join(&times("right")).where_key(|_| 0u8).equal_to(|_| 0u8);
+    /// let pairs = pairs.window("pairs", Windows::tumbling(Duration::from_millis(10))).lateness(Duration::from_millis(5));
+    /// pairs.apply(|left, right| (*left, *right)).map(|_, pair| pair.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.send("left", b"3")?;
+    /// driver.advance_event_time(Timestamp::from_millis(14))?;
+    /// driver.send("right", b"4")?; // its window is complete, but not gone
+    /// driver.commit()?;
+    /// driver.advance_event_time(Timestamp::from_millis(15))?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[3,4]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     #[must_use]
     pub fn lateness(self, allowed: Duration) -> Self {
         Windowing { lateness: allowed, ..self }
     }
 
     /// A result for each pair in a window, when the window is gone.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time))
+    /// # };
+    /// let pairs = times("left").join(&times("right")).where_key(|_| 0u8).equal_to(|_| 0u8);
+    /// let pairs = pairs.window("pairs", Windows::tumbling(Duration::from_millis(10)));
+    /// pairs.apply(|left, right| (*left, *right)).map(|_, pair| pair.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for (topic, time) in [("left", b"3"), ("left", b"4"), ("right", b"5")] {
+    ///     driver.send(topic, time)?;
+    /// }
+    /// driver.commit()?;
+    /// driver.advance_event_time(Timestamp::from_millis(10))?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[3,5]", b"[4,5]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn apply<O: Data>(self, result: impl Fn(&L, &R) -> O + Send + Sync + 'static) -> WindowJoined<K, L, R, O> {
         self.by(JoinKind::Inner, move |left, right| Some(result(left?, right?)))
     }
@@ -150,6 +194,29 @@ impl<K: Key, L: Wire, R: Wire> Windowing<K, L, R> {
     }
 
     /// A result for each pair, and for each record of either side in whose window there is none of the other.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time))
+    /// # };
+    /// let pairs = times("left").join(&times("right")).where_key(|_| 0u8).equal_to(|_| 0u8);
+    /// let pairs = pairs.window("pairs", Windows::tumbling(Duration::from_millis(10)));
+    /// let joined = pairs.apply_outer(|left, right| (left.copied(), right.copied()));
+    /// joined.map(|_, pair| pair.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for (topic, time) in [("left", "3"), ("right", "15")] {
+    ///     driver.send(topic, time.as_bytes())?; // in different windows
+    /// }
+    /// driver.commit()?;
+    /// driver.advance_event_time(Timestamp::from_millis(20))?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"[3,null]".as_slice(), b"[null,15]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn apply_outer<O: Data>(
         self,
         result: impl Fn(Option<&L>, Option<&R>) -> O + Send + Sync + 'static,
@@ -221,6 +288,27 @@ pub struct WindowJoined<K, L, R, O> {
 
 impl<K: Key, L: Wire, R: Wire, O: Data> WindowJoined<K, L, R, O> {
     /// The left records that came too late, each with the window that it is late for. They are counted in any case.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time))
+    /// # };
+    /// let pairs = times("left").join(&times("right")).where_key(|_| 0u8).equal_to(|_| 0u8);
+    /// let pairs = pairs.window("pairs", Windows::tumbling(Duration::from_millis(10)));
+    /// let joined = pairs.apply(|left, right| (*left, *right));
+    /// joined.late_left().values().map(|late| late.value).sink("late", "late", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.advance_event_time(Timestamp::from_millis(10))?;
+    /// driver.commit()?;
+    /// driver.send("left", b"3")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("late"), [b"3"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn late_left(&self) -> KeyedStream<K, Windowed<L>, Together> {
         self.late(|late| match late {
             Sided::Left(left) => Some(left),
@@ -229,6 +317,27 @@ impl<K: Key, L: Wire, R: Wire, O: Data> WindowJoined<K, L, R, O> {
     }
 
     /// The right records that came too late, as [`late_left`](Self::late_left).
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = |topic: &str| {
+    /// #     let source = builder.source(topic, Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// #     source.select_timestamp(|time| Timestamp::from_millis(*time))
+    /// # };
+    /// let pairs = times("left").join(&times("right")).where_key(|_| 0u8).equal_to(|_| 0u8);
+    /// let pairs = pairs.window("pairs", Windows::tumbling(Duration::from_millis(10)));
+    /// let joined = pairs.apply(|left, right| (*left, *right));
+    /// joined.late_right().values().map(|late| late.value).sink("late", "late", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// driver.advance_event_time(Timestamp::from_millis(10))?;
+    /// driver.commit()?;
+    /// driver.send("right", b"3")?;
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("late"), [b"3"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn late_right(&self) -> KeyedStream<K, Windowed<R>, Together> {
         self.late(|late| match late {
             Sided::Left(_) => None,

@@ -141,22 +141,94 @@ impl<K: Key, T: Data, P: Placement<K, T>> WindowedBy<K, T, P> {
     }
 
     /// How many records there are.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let windows = times.window("of", Windows::tumbling(Duration::from_millis(10)));
+    /// let of = windows.count();
+    /// of.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [3, 8, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 10 is the next window
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"2"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn count(self) -> WindowResults<K, T, u64> {
         self.by("count", Count)
     }
 
     /// The sum of what `number` takes from each value. A record whose sum is out of range goes to the error policy and changes
     /// nothing.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let windows = times.window("of", Windows::tumbling(Duration::from_millis(10)));
+    /// let of = windows.sum(|time| *time);
+    /// of.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [3, 8, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 10 is the next window
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"11"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn sum<N: Number>(self, number: impl Fn(&T) -> N + Send + Sync + 'static) -> WindowResults<K, T, N> {
         self.by("sum", By::<_, N, Sum>::new(number))
     }
 
     /// The mean of what `number` takes from each value.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let windows = times.window("of", Windows::tumbling(Duration::from_millis(10)));
+    /// let of = windows.avg(|time| *time);
+    /// of.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [3, 8, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 10 is the next window
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"5.5"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn avg<N: Number>(self, number: impl Fn(&T) -> N + Send + Sync + 'static) -> WindowResults<K, T, f64> {
         self.by("avg", By::<_, N, Avg>::new(number))
     }
 
     /// The smallest of what `part` takes from each value.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let windows = times.window("of", Windows::tumbling(Duration::from_millis(10)));
+    /// let of = windows.min(|time| *time);
+    /// of.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [8, 3, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 10 is the next window
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"3"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn min<V: StateValue + Data + Ord>(
         self,
         part: impl Fn(&T) -> V + Send + Sync + 'static,
@@ -165,6 +237,24 @@ impl<K: Key, T: Data, P: Placement<K, T>> WindowedBy<K, T, P> {
     }
 
     /// The largest of what `part` takes from each value.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let windows = times.window("of", Windows::tumbling(Duration::from_millis(10)));
+    /// let of = windows.max(|time| *time);
+    /// of.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [8, 3, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 10 is the next window
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"8"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn max<V: StateValue + Data + Ord>(
         self,
         part: impl Fn(&T) -> V + Send + Sync + 'static,
@@ -173,6 +263,24 @@ impl<K: Key, T: Data, P: Placement<K, T>> WindowedBy<K, T, P> {
     }
 
     /// The values combined two at a time, by a function that does not mind how they are grouped.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let windows = times.window("of", Windows::tumbling(Duration::from_millis(10)));
+    /// let of = windows.reduce(|one, other| one * 100 + other);
+    /// of.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [3, 8, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 10 is the next window
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"308"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn reduce(self, combine: impl Fn(&T, &T) -> T + Send + Sync + 'static) -> WindowResults<K, T, T>
     where
         T: StateValue,
@@ -210,6 +318,46 @@ impl<K: Key, T: Data, P: Placement<K, T>> WindowedBy<K, T, P> {
     }
 
     /// What an [`Accumulator`] makes of the values.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// # use onceflow::{Accumulator, types::Result};
+    /// /// How far the values are apart.
+    /// struct Spread;
+    /// impl Accumulator<i64> for Spread {
+    ///     type State = (i64, i64);
+    ///     type Output = i64;
+    ///     fn first(&self, value: &i64) -> Result<(i64, i64)> {
+    ///         Ok((*value, *value))
+    ///     }
+    ///     fn add(&self, (min, max): &mut (i64, i64), value: &i64) -> Result<()> {
+    ///         (*min, *max) = ((*min).min(*value), (*max).max(*value));
+    ///         Ok(())
+    ///     }
+    ///     fn merge(&self, state: &mut (i64, i64), other: &(i64, i64)) -> Result<()> {
+    ///         self.add(state, &other.0)?;
+    ///         self.add(state, &other.1)
+    ///     }
+    ///     fn result(&self, (min, max): &(i64, i64)) -> i64 {
+    ///         max - min
+    ///     }
+    /// }
+    ///
+    /// let windows = times.window("of", Windows::tumbling(Duration::from_millis(10)));
+    /// let of = windows.aggregate_with(Spread);
+    /// of.values().map(|window| window.value).sink("out", "out", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [3, 8, 10] {
+    ///     driver.send("in", time.to_string().as_bytes())?; // 10 is the next window
+    /// }
+    /// driver.commit()?;
+    /// assert_eq!(driver.bodies("out"), [b"5"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn aggregate_with<G: Accumulator<T>>(self, accumulator: G) -> WindowResults<K, T, G::Output> {
         self.by("aggregate", accumulator)
     }
@@ -279,6 +427,23 @@ pub struct WindowResults<K, T, O> {
 impl<K: Key, T: Data, O: Data> WindowResults<K, T, O> {
     /// The records that came too late: each with the window that it is late for, once for each such window. They are counted
     /// in any case.
+    ///
+    /// ```
+    /// # use onceflow::{StreamBuilder, Windows, codec::Json, testing::TestDriver, types::Timestamp};
+    /// # use std::time::Duration;
+    /// # let builder = StreamBuilder::new("job")?;
+    /// # let times = builder.source("in", Json::<i64>::new()).out_of_orderness(Duration::ZERO);
+    /// # let times = times.select_timestamp(|millis| Timestamp::from_millis(*millis)).key_by(|_| 0u8);
+    /// let counts = times.window("counts", Windows::tumbling(Duration::from_millis(10))).count();
+    /// counts.late().values().map(|missed| (missed.window_end.as_millis(), missed.value)).sink("late", "late", Json::new());
+    /// # let mut driver = TestDriver::new(&builder.build()?)?;
+    /// for time in [3, 10, 4] {
+    ///     driver.send("in", time.to_string().as_bytes())?;
+    ///     driver.commit()?;
+    /// }
+    /// assert_eq!(driver.bodies("late"), [b"[10,4]"]);
+    /// # Ok::<(), onceflow::types::Error>(())
+    /// ```
     pub fn late(&self) -> KeyedStream<K, Windowed<T>, Together> {
         let kind = Kind::Port { word: "late", port: LATE };
         let node = self.stream.stream.add(kind, None, |assembly| {
