@@ -26,12 +26,23 @@ pub(crate) enum TimerKind {
     Processing = 2,
 }
 
-/// A timer that is due, and was taken out.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A timer that is due, and was taken out. In the order in which timers are due.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Due {
     pub(crate) time: Timestamp,
     /// What is due.
     pub(crate) what: Vec<u8>,
+}
+
+impl Due {
+    /// Whatever is due at `time` is not before this.
+    fn from(time: Timestamp) -> Due {
+        Due { time, what: vec![] }
+    }
+
+    fn is_behind(&self, time: Timestamp, what: &[u8]) -> bool {
+        (self.time, self.what.as_slice()) > (time, what)
+    }
 }
 
 /// The timers of one operator. A timer is its time and what is due then; setting one twice is setting it once.
@@ -40,8 +51,8 @@ pub(crate) struct Timers {
     name: Name,
     part: String,
     table: Option<TableId>,
-    /// The earliest time of each kind at which something may be due.
-    next: [Timestamp; 2],
+    /// Of each kind, the first timer that may be set.
+    front: [Due; 2],
     /// What was written as acted on.
     acted_on: Timestamp,
     key: Vec<u8>,
@@ -55,8 +66,8 @@ impl Timers {
 
     /// The timers of a part of the operator's state, which are a part of their own.
     pub(crate) fn of_part(name: Name, part: String) -> Self {
-        let next = [Timestamp::MAX; 2];
-        Timers { name, part, table: None, next, acted_on: Timestamp::MIN, key: vec![] }
+        let front = [Due::from(Timestamp::MAX), Due::from(Timestamp::MAX)];
+        Timers { name, part, table: None, front, acted_on: Timestamp::MIN, key: vec![] }
     }
 
     /// Binds them to a task's state; returns the time that was acted on last.
@@ -70,9 +81,7 @@ impl Timers {
         }
         for kind in [TimerKind::Event, TimerKind::Processing] {
             // What is committed: nothing lies below it.
-            self.set_next(kind, Timestamp::MIN);
-            let first = self.read(kind, Timestamp::MAX, 1, state)?;
-            self.set_next(kind, first.first().map_or(Timestamp::MAX, |due| due.time));
+            self.find_front(kind, Timestamp::MIN, state)?;
         }
         Ok(self.acted_on)
     }
@@ -101,24 +110,28 @@ impl Timers {
         check_key_bytes(HEAD_BYTES + what.len())
     }
 
-    fn set_next(&mut self, kind: TimerKind, time: Timestamp) {
-        let [event, processing] = &mut self.next;
-        *(if kind == TimerKind::Event { event } else { processing }) = time;
+    fn front(&self, kind: TimerKind) -> &Due {
+        let [event, processing] = &self.front;
+        if kind == TimerKind::Event { event } else { processing }
+    }
+
+    fn front_mut(&mut self, kind: TimerKind) -> &mut Due {
+        let [event, processing] = &mut self.front;
+        if kind == TimerKind::Event { event } else { processing }
     }
 
     /// The earliest time at which a timer of this kind may be due; [`Timestamp::MAX`] when none is.
     #[inline]
     pub(crate) fn next(&self, kind: TimerKind) -> Timestamp {
-        let [event, processing] = self.next;
-        if kind == TimerKind::Event { event } else { processing }
+        self.front(kind).time
     }
 
     /// Sets a timer.
     pub(crate) fn set(&mut self, kind: TimerKind, time: Timestamp, what: &[u8], state: &mut TaskState) -> Result<()> {
         self.timer_key(kind, time, what)?;
         state.put(&self.key, b"");
-        if time < self.next(kind) {
-            self.set_next(kind, time);
+        if self.front(kind).is_behind(time, what) {
+            *self.front_mut(kind) = Due { time, what: what.to_vec() };
         }
         Ok(())
     }
@@ -146,12 +159,12 @@ impl Timers {
         for due in &due {
             self.remove(kind, due.time, &due.what, state)?;
         }
-        let next = match due.last() {
-            Some(last) if due.len() == READ_MAX => last.time,
+        match due.last() {
+            // Not only its time: when very many are due at one time, each reading would pass over all that were taken.
+            Some(last) if due.len() == READ_MAX => self.front_mut(kind).clone_from(last),
             // All that were due are taken; the next one is behind `now`.
-            _ => self.first_behind(kind, now, state)?,
-        };
-        self.set_next(kind, next);
+            _ => self.find_front(kind, now.saturating_add(1), state)?,
+        }
         Ok(due)
     }
 
@@ -160,16 +173,17 @@ impl Timers {
         due.iter().try_for_each(|due| self.set(kind, due.time, &due.what, state))
     }
 
-    fn first_behind(&mut self, kind: TimerKind, now: Timestamp, state: &TaskState) -> Result<Timestamp> {
-        self.set_next(kind, now.saturating_add(1));
-        let first = self.read(kind, Timestamp::MAX, 1, state)?;
-        Ok(first.first().map_or(Timestamp::MAX, |due| due.time))
+    /// Looks for the first timer that is due at `from` or behind it.
+    fn find_front(&mut self, kind: TimerKind, from: Timestamp, state: &TaskState) -> Result<()> {
+        *self.front_mut(kind) = Due::from(from);
+        let first = self.read(kind, Timestamp::MAX, 1, state)?.pop();
+        *self.front_mut(kind) = first.unwrap_or_else(|| Due::from(Timestamp::MAX));
+        Ok(())
     }
 
-    /// The first timers from the earliest that may be there to `through`. Nothing below that is looked at: it may be full of
+    /// The first timers from the earliest that may be set to `through`. Nothing below that is looked at: it may be full of
     /// what was removed.
     fn read(&mut self, kind: TimerKind, through: Timestamp, most: usize, state: &TaskState) -> Result<Vec<Due>> {
-        let from = self.next(kind);
         self.head(kind as u8)?;
         let mut end = self.key.clone();
         end.extend_from_slice(&encode_time(through));
@@ -186,7 +200,11 @@ impl Timers {
                 }
             }
         }
-        self.key.extend_from_slice(&encode_time(from));
+        // Not by `front`, as the key is changed meanwhile.
+        let [event, processing] = &self.front;
+        let from = if kind == TimerKind::Event { event } else { processing };
+        self.key.extend_from_slice(&encode_time(from.time));
+        self.key.extend_from_slice(&from.what);
         let range = KeyRange { start: Bound::Included(&self.key), end: Bound::Excluded(end) };
         let mut cursor = state.overlay().scan(range, Order::Ascending)?;
         let mut due = vec![];
@@ -334,5 +352,30 @@ mod tests {
             pieces.push(due.len());
         }
         assert_eq!(pieces, [READ_MAX, READ_MAX, 7]);
+    }
+
+    // Aim: what is taken of very many timers of one time is not passed over by the next reading, and nothing is missed that
+    // was set below it meanwhile.
+    #[test]
+    fn a_reading_begins_behind_what_was_taken() {
+        let mut state = TaskState::open(Overlay::new(Box::new(MemoryStore::default()))).unwrap();
+        let mut timers = Timers::new(Name::new("t").unwrap());
+        timers.open(&mut state).unwrap();
+        let (time, now) = (Timestamp::from_millis(5), Timestamp::from_millis(9));
+        let set = |timers: &mut Timers, state: &mut TaskState, number: u16| {
+            timers.set(TimerKind::Event, time, &number.to_be_bytes(), state).unwrap();
+        };
+        let count = u16::try_from(READ_MAX).unwrap();
+        for number in 0..count * 2 {
+            set(&mut timers, &mut state, number);
+        }
+        let taken = timers.take_due(TimerKind::Event, now, &mut state).unwrap();
+        assert_eq!(timers.front(TimerKind::Event), taken.last().unwrap(), "where the next reading begins");
+        timers.put_back(TimerKind::Event, taken.get(READ_MAX - 2..).unwrap(), &mut state).unwrap();
+        set(&mut timers, &mut state, 3);
+        let due = timers.take_due(TimerKind::Event, now, &mut state).unwrap();
+        let numbers: Vec<_> = due.iter().map(|due| u16::from_be_bytes(due.what.clone().try_into().unwrap())).collect();
+        let want: Vec<_> = [3].into_iter().chain(count - 2..count * 2 - 3).collect();
+        assert_eq!(numbers, want);
     }
 }
