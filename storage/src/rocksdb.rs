@@ -20,15 +20,16 @@
 //! # Memory
 //! Two write buffers of `write_buffer_bytes`; a block cache of `cache_bytes`, which also holds index and filter
 //! blocks; a bounded table of open files. The background threads are those of the process's one environment, shared by
-//! all stores.
+//! all stores. Indexes and filters are in pieces of some KiB: a whole filter of a table of 64 MiB has megabytes, so that
+//! a small cache holds none, and each look-up would read one.
 
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
 use crate::files::engine_failure;
 use crate::{Delta, MemoryBudget, Order};
 use ::rocksdb::properties::{BACKGROUND_ERRORS, IS_WRITE_STOPPED, PropName};
 use ::rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, ErrorKind, LogLevel, Options,
-    ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, ErrorKind,
+    LogLevel, LruCacheOptions, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use onceflow_types::{Error, Result};
 use std::ops::Bound;
@@ -59,16 +60,31 @@ pub(crate) struct RocksDb {
     writes: WriteOptions,
 }
 
-fn options(new: bool, memory: &MemoryBudget) -> Result<Options> {
+/// A cache that is one piece. RocksDB would split it for many threads; a store has one that reads, and a part of half a
+/// megabyte is too small for what is read together.
+fn cache(memory: &MemoryBudget) -> Cache {
+    let mut options = LruCacheOptions::default();
+    options.set_capacity(memory.cache_bytes);
+    options.set_num_shard_bits(0);
+    Cache::new_lru_cache_opts(&options)
+}
+
+fn table_options(memory: &MemoryBudget) -> BlockBasedOptions {
     let mut blocks = BlockBasedOptions::default();
-    blocks.set_block_cache(&Cache::new_lru_cache(memory.cache_bytes));
+    blocks.set_block_cache(&cache(memory));
     blocks.set_cache_index_and_filter_blocks(true);
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    blocks.set_partition_filters(true);
+    blocks.set_pin_top_level_index_and_filter(true);
     blocks.set_block_size(BLOCK_BYTES);
     blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+    blocks
+}
 
+fn options(new: bool, memory: &MemoryBudget) -> Result<Options> {
     let mut options = Options::default().get_options_from_string(LOG_CHAIN).map_err(failure("open"))?;
-    options.set_block_based_table_factory(&blocks);
+    options.set_block_based_table_factory(&table_options(memory));
     options.create_if_missing(new);
     options.set_paranoid_checks(true);
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
@@ -209,6 +225,7 @@ impl EngineCursor for RocksCursor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
     use std::fs;
     use std::path::PathBuf;
 
@@ -275,6 +292,36 @@ mod tests {
         }
         assert!(found_earlier > 0, "no log was cut, so the test shows nothing");
     }
+
+    // Aim: what a look-up reads does not grow with the tables. Method: one table whose whole filter is many times larger than
+    // the cache, and look-ups far from each other. The order of the keys is mixed, as tables that do not overlap would be kept.
+    #[test]
+    fn a_look_up_in_a_large_table_reads_little() {
+        const ENTRIES: u32 = 1_000_000;
+        const LOOK_UPS: u32 = 100;
+        const BYTES_READ_MAX: u64 = 200 << 10;
+        let mixed = |number: u32| number.wrapping_mul(0x9E37_79B1).to_be_bytes();
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = RocksDb::open(folder.path(), true, &BUDGET).unwrap();
+        for first in (0..ENTRIES).step_by(10_000) {
+            let mut delta = Delta::default();
+            (first..first + 10_000).for_each(|number| delta.put(&mixed(number), &[1]));
+            engine.write(&delta, None).unwrap();
+        }
+        engine.database.compact_range(None::<&[u8]>, None::<&[u8]>);
+        let (mut key, mut value) = (vec![], vec![]);
+        set_perf_stats(PerfStatsLevel::EnableCount);
+        let mut counted = PerfContext::default();
+        counted.reset();
+        for number in 0..LOOK_UPS {
+            engine_key(&mixed(number * (ENTRIES / LOOK_UPS)), &mut key);
+            assert!(engine.get(&key, &mut value).unwrap());
+        }
+        let bytes = counted.metric(PerfMetric::BlockReadByte) / u64::from(LOOK_UPS);
+        set_perf_stats(PerfStatsLevel::Disable);
+        assert!((1..BYTES_READ_MAX).contains(&bytes), "bytes read per look-up: {bytes}");
+    }
+
     #[test]
     fn a_write_that_must_wait_for_a_flush_is_done_once_there_is_room() {
         // Each alone fills a buffer.
