@@ -42,6 +42,9 @@ const WRITE_BUFFERS: i32 = 2;
 const BACKGROUND_JOBS: i32 = 2;
 /// Open table files of one store.
 const FILES_OPEN_MAX: i32 = 64;
+/// Their table is one piece. RocksDB would make 64 of it, for one file each: two files of one piece would close each other,
+/// and each look-up would open one and read all of its filter.
+const FILES_OPEN_SHARD_BITS: i32 = 0;
 /// The log is cut when a buffer is flushed; beyond this many buffers' worth a flush is forced.
 const WAL_BUFFERS_MAX: u64 = 4;
 const BLOCK_BYTES: usize = 8 << 10;
@@ -93,6 +96,7 @@ fn options(new: bool, memory: &MemoryBudget) -> Result<Options> {
     options.set_max_total_wal_size(memory.write_buffer_bytes as u64 * WAL_BUFFERS_MAX);
     options.set_max_background_jobs(BACKGROUND_JOBS);
     options.set_max_open_files(FILES_OPEN_MAX);
+    options.set_table_cache_num_shard_bits(FILES_OPEN_SHARD_BITS);
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_keep_log_file_num(LOG_FILES);
