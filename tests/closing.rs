@@ -5,12 +5,14 @@
 use onceflow::codec::Json;
 use onceflow::log::embedded::{EmbeddedLog, EmbeddedOptions, Sync};
 use onceflow::log::{Log, MessageBatch, Queues, TopicSpec};
+use onceflow::process::{Process, Processor, Timer};
 use onceflow::storage::{MemoryStores, StoreFactory};
 use onceflow::topology::{Delivery, StartPolicy, StreamBuilder, Topology};
-use onceflow::types::{Name, Timestamp};
+use onceflow::types::{Name, Result, Timestamp};
 use onceflow::{Config, Runtime, TopicReader, Windowed, Windows};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const KEYS: u64 = 10_000;
@@ -98,4 +100,53 @@ async fn a_drain_while_windows_close_leaves_the_rest_to_the_next_owner() {
     assert!(runtime.wait_caught_up(PATIENCE).await.unwrap(), "{:#?}", runtime.status());
     runtime.drain().await.unwrap();
     assert_eq!(closed(&log).await.len() as u64, KEYS);
+}
+
+/// Two timers that set each other, which is never at an end.
+struct Endless(Arc<AtomicU64>);
+
+impl Processor<u64, (u64, i64)> for Endless {
+    type Output = u64;
+
+    fn process(&mut self, _: (u64, i64), cx: &mut Process<'_, u64, u64>) -> Result<()> {
+        if *cx.key() == 0 { cx.set_event_timer(Timestamp::from_millis(10)) } else { Ok(()) }
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Process<'_, u64, u64>) -> Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let Timer::Event(time) = timer else { return Ok(()) };
+        cx.set_event_timer(Timestamp::from_millis(if time.as_millis() == 10 { 9 } else { 10 }))
+    }
+}
+
+fn endless(fired: &Arc<AtomicU64>) -> Topology {
+    let builder = StreamBuilder::new("closing").unwrap();
+    let events = builder.source("in", Json::<(u64, i64)>::new()).start(StartPolicy::Earliest);
+    let events = events.out_of_orderness(Duration::ZERO).idle_timeout(None);
+    let events = events.select_timestamp(|(_, time)| Timestamp::from_millis(*time));
+    let (keyed, fired) = (events.key_by(|(key, _)| *key).partitioned_by_key(), fired.clone());
+    keyed.process("endless", move || Endless(fired.clone())).sink("out", "out", Json::new());
+    builder.build().unwrap()
+}
+
+/// Aim: a program whose timers never come to an end fills no epoch, and keeps its job from neither committing nor ending.
+/// Method: wait for more firings than one epoch has, drain, and do the same with what was committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_without_end_do_not_keep_a_job_from_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (log, stores): (_, Arc<dyn StoreFactory>) =
+        (full_log(directory.path()).await, Arc::new(MemoryStores::default()));
+    for _ in 0..2 {
+        let fired = Arc::new(AtomicU64::new(0));
+        let builder = Runtime::builder(endless(&fired), log.clone(), stores.clone());
+        let config = Config { publish_lease: Duration::from_millis(500), ..Config::default() };
+        let mut runtime = builder.config(config).start().await.unwrap();
+        let mut looks = 0;
+        while fired.load(Ordering::Relaxed) < 150_000 {
+            looks += 1;
+            assert!(looks < 600, "fired={}", fired.load(Ordering::Relaxed));
+            assert!(!runtime.wait_caught_up(Duration::from_millis(100)).await.unwrap());
+        }
+        runtime.drain().await.unwrap();
+    }
 }

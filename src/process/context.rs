@@ -264,6 +264,8 @@ pub struct Process<'p, K, O> {
     pub(crate) key: &'p K,
     pub(crate) key_bytes: &'p [u8],
     pub(crate) time: Timestamp,
+    /// The timer that has come due, if it is one.
+    pub(crate) firing: Option<(TimerKind, Timestamp)>,
 }
 
 impl<K: Key, O: Data> Process<'_, K, O> {
@@ -335,10 +337,11 @@ impl<K: Key, O: Data> Process<'_, K, O> {
     }
 
     /// Sets a timer for the key by event time; due when the watermark reaches it, which may be at once. Setting it twice is
-    /// setting it once.
+    /// setting it once. One for [`Timestamp::MAX`] is never due.
     ///
     /// # Errors
-    /// `Record` when the key cannot be a key, `Corrupt` from the store.
+    /// `Record` when the key cannot be a key, or when a timer that has come due sets itself again for the same time, which would
+    /// never end; `Corrupt` from the store.
     pub fn set_event_timer(&mut self, time: Timestamp) -> Result<()> {
         self.set(TimerKind::Event, time)
     }
@@ -402,6 +405,11 @@ impl<K: Key, O: Data> Process<'_, K, O> {
     }
 
     fn set(&mut self, kind: TimerKind, time: Timestamp) -> Result<()> {
+        if self.firing == Some((kind, time)) {
+            return Err(Error::record(format!("a timer sets itself again, it would never end: time={time}")));
+        }
+        // Before anything is changed, as a key that is too long is the record's error.
+        Timers::check(self.key_bytes.len())?;
         let timer = (kind as u8, time.as_millis());
         let mut entry = self.lent.key_timers.entry(self.key, self.lent.state)?;
         let set = entry.get_or_insert_with(Vec::new);

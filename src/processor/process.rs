@@ -7,7 +7,10 @@ use crate::record::{Origin, Record};
 use crate::stage::Context;
 use crate::state::{Due, TaskState, TimerKind, Timers, ValueTable};
 use crate::time::{Input, Progress, Watermark, is_event_time};
-use onceflow_types::{Name, Result, Timestamp};
+use onceflow_types::{Error, Name, Result, Timestamp};
+
+/// How many timers fire before the epoch is ended and somebody else has a turn.
+const FIRINGS_MAX: usize = 100_000;
 
 /// What the user chose for a processor.
 #[derive(Clone, Debug)]
@@ -105,7 +108,12 @@ impl<K: Key, O: Data, P> ProcessRoom<K, O, P> {
                 now,
                 origin,
             };
-            let mut process = Process { lent, key, key_bytes: &self.key_bytes, time };
+            let firing = match &call {
+                Call::Record { .. } => None,
+                Call::Timer(Timer::Event(time)) => Some((TimerKind::Event, *time)),
+                Call::Timer(Timer::Processing(time)) => Some((TimerKind::Processing, *time)),
+            };
+            let mut process = Process { lent, key, key_bytes: &self.key_bytes, time, firing };
             result = match call {
                 Call::Record { value, .. } => self.processor.process(value, &mut process),
                 Call::Timer(timer) => self.processor.on_timer(timer, &mut process),
@@ -131,11 +139,18 @@ impl<K: Key, O: Data, P> ProcessRoom<K, O, P> {
     where
         P: Processor<K, T, Output = O>,
     {
-        while self.timers.next(kind) <= now {
+        let mut fired = 0;
+        while self.timers.is_due(kind, now) {
             if cx.leaves_what_is_due() {
                 return Ok(());
             }
+            // Timers that set timers leave no trace by which the epoch would ever be full.
+            if fired >= FIRINGS_MAX {
+                cx.state.times_mut().set_behind();
+                return Ok(());
+            }
             let due = self.timers.take_due(kind, now, cx.state)?;
+            fired += due.len();
             for (at, timer) in due.iter().enumerate() {
                 if cx.is_full() {
                     // The others wait for the next epoch.
@@ -171,17 +186,26 @@ impl<K: Key, O: Data, P> ProcessRoom<K, O, P> {
     }
 
     /// The event-time timers of a key that the epoch had no room for: they come before its next record.
+    ///
+    /// # Errors
+    /// `Invalid` when they set each other for earlier times without end.
     fn fire_of_key<T: Data>(&mut self, key: &K, cx: &mut Context<'_>) -> Result<()>
     where
         P: Processor<K, T, Output = O>,
     {
+        let (mut furthest, mut standing) = (i64::MIN, 0);
         loop {
-            let now = self.clock.time().as_millis();
+            let now = self.clock.time().as_millis().min(i64::MAX - 1);
             let entry = self.key_timers.entry(key, cx.state)?;
             let first = entry.get().and_then(|set| set.first().copied());
             let Some((_, time)) = first.filter(|(kind, time)| *kind == TimerKind::Event as u8 && *time <= now) else {
                 return Ok(());
             };
+            standing = if time > furthest { 0 } else { standing + 1 };
+            furthest = furthest.max(time);
+            if standing == FIRINGS_MAX {
+                return Err(Error::invalid(format!("timers set each other without end: operator={}", self.name)));
+            }
             let time = Timestamp::from_millis(time);
             self.key_bytes.clear();
             encode_key(key, &mut self.key_bytes)?;
@@ -215,7 +239,7 @@ where
             // Also what an earlier record of the batch has set for a time that is over.
             self.fire_due(TimerKind::Event, self.clock.time(), cx)?;
             let Record { value: (key, value), timestamp: time, origin, .. } = record;
-            if self.timers.next(TimerKind::Event) <= self.clock.time() {
+            if self.timers.is_due(TimerKind::Event, self.clock.time()) {
                 // The epoch is full, and this key may be one of those that wait.
                 self.fire_of_key(&key, cx)?;
             }

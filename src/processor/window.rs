@@ -164,7 +164,7 @@ impl<K: Key, T: Data, G: Accumulator<T>, S: Shape<K, T, G>> WindowRoom<K, T, G, 
 
     /// Fires all that is due, unless the epoch is full before.
     fn catch_up(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        while self.timers.next(TimerKind::Event) <= self.clock.time() {
+        while self.timers.is_due(TimerKind::Event, self.clock.time()) {
             if cx.leaves_what_is_due() {
                 return Ok(());
             }

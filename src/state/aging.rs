@@ -149,7 +149,7 @@ impl Aging {
             self.what.clear();
             encode_key(key, &mut self.what)?;
             // Before anything is changed, as a key that is too long is the record's error.
-            Timers::check(&self.what)?;
+            Timers::check(self.what.len())?;
         }
         let gone = if is_over { entry.expire() } else { None };
         Ok(Looked { now, unarmed, gone })
@@ -207,7 +207,7 @@ impl Aging {
 
     /// Whether there are timers to take out.
     pub(crate) fn is_due(&self) -> bool {
-        self.next() <= self.now
+        self.timers.is_due(self.kind(), self.now)
     }
 
     /// A timer was due for this place: the value is removed and returned, or the timer set again when the value was used

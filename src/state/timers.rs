@@ -16,6 +16,8 @@ const VERSION: u8 = 1;
 const ACTED_ON: u8 = 0;
 /// How many timers are read before they are worked on.
 const READ_MAX: usize = 256;
+/// The last time at which anything is due.
+const LAST: Timestamp = Timestamp::from_millis(i64::MAX - 1);
 /// Bytes of a key before what is due: table, kind, time.
 const HEAD_BYTES: usize = 11;
 
@@ -102,12 +104,12 @@ impl Timers {
         check_key_bytes(self.key.len())
     }
 
-    /// Whether a timer for `what` can be set.
+    /// Whether a timer for so many bytes can be set. Who changes anything else for a record looks before.
     ///
     /// # Errors
-    /// `Record` when it is longer than the store allows.
-    pub(crate) fn check(what: &[u8]) -> Result<()> {
-        check_key_bytes(HEAD_BYTES + what.len())
+    /// `Record` when they are more than the store allows.
+    pub(crate) fn check(bytes: usize) -> Result<()> {
+        check_key_bytes(HEAD_BYTES + bytes)
     }
 
     fn front(&self, kind: TimerKind) -> &Due {
@@ -124,6 +126,13 @@ impl Timers {
     #[inline]
     pub(crate) fn next(&self, kind: TimerKind) -> Timestamp {
         self.front(kind).time
+    }
+
+    /// Whether a timer of this kind may be due at `now`. What is set for the end of time never is: that does not come, as
+    /// it also stands for nothing at all.
+    #[inline]
+    pub(crate) fn is_due(&self, kind: TimerKind, now: Timestamp) -> bool {
+        self.next(kind) <= now.min(LAST)
     }
 
     /// Sets a timer.
@@ -152,9 +161,10 @@ impl Timers {
     /// Takes out timers that are due at `now`, in the order of their times, and of what is due for equal ones: the first
     /// few of them. None is left when it returns none.
     pub(crate) fn take_due(&mut self, kind: TimerKind, now: Timestamp, state: &mut TaskState) -> Result<Vec<Due>> {
-        if self.next(kind) > now {
+        if !self.is_due(kind, now) {
             return Ok(vec![]);
         }
+        let now = now.min(LAST);
         let due = self.read(kind, now, READ_MAX, state)?;
         for due in &due {
             self.remove(kind, due.time, &due.what, state)?;
@@ -317,7 +327,10 @@ mod tests {
                     }
                     Step::Take(event, now) => {
                         let due = timers.take_due(kind(event), Timestamp::from_millis(now), &mut state).unwrap();
-                        let want: Vec<_> = set.iter().filter(|(e, time, _)| *e == event && *time <= now).copied().collect();
+                        // What is set for the end of time is never due.
+                        let last = now.min(i64::MAX - 1);
+                        let want: Vec<_> =
+                            set.iter().filter(|(e, time, _)| *e == event && *time <= last).copied().collect();
                         let got: Vec<_> = due.iter().map(|due| (event, due.time.as_millis(), due.what[0])).collect();
                         prop_assert_eq!(&got, &want);
                         set.retain(|timer| !want.contains(timer));

@@ -3,7 +3,7 @@
 mod closing;
 mod sequence;
 
-use self::closing::timer;
+use self::closing::{TIMER_HEAD, timer};
 use self::sequence::Sequence;
 use super::rows::{Place, Range, Rows};
 use super::{JoinKind, JoinOptions, JoinPlace, JoinWindow, Side, Sided, is_missing};
@@ -104,6 +104,8 @@ where
         let arrival = Arrival { key: &key, side, time, origin };
         self.key.clear();
         encode_key(&key, &mut self.key)?;
+        // Before anything comes out, as a key that is too long is the record's error.
+        Timers::check(TIMER_HEAD + self.key.len())?;
         match &value {
             Sided::Left(left) => self.left.encode(&self.key, left)?,
             Sided::Right(right) => self.right.encode(&self.key, right)?,

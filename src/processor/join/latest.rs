@@ -109,6 +109,12 @@ where
     fn meet(&mut self, key: &K, value: Sided<L, R>, time: i64, state: &mut TaskState) -> Result<(Option<O>, i64)> {
         let (function, kind) = (&*self.function, self.kind);
         let mut entry = self.table.entry(key, state)?;
+        if entry.get().is_none() {
+            // Before anything is changed, as a key that is too long is the record's error.
+            self.key.clear();
+            encode_key(key, &mut self.key)?;
+            Timers::check(self.key.len())?;
+        }
         let latest = entry.get_or_insert_with(|| Latest::NONE);
         latest.expire(self.live, self.place.clock.time().as_millis());
         let met = match value {
@@ -153,7 +159,7 @@ where
     /// Forgets what has expired, unless the epoch is full before. Nobody sees what is left over for the next one.
     fn catch_up(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let now = self.place.clock.time();
-        while self.timers.next(TimerKind::Event) <= now {
+        while self.timers.is_due(TimerKind::Event, now) {
             if cx.leaves_what_is_due() {
                 return Ok(());
             }

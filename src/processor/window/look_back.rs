@@ -3,7 +3,7 @@
 use super::{Shape, WindowOptions, Work};
 use crate::accumulator::Accumulator;
 use crate::codec::{Data, Key, StateValue, decode_key, encode_key};
-use crate::state::{Due, TaskState, ValueTable};
+use crate::state::{Due, TaskState, Timers, ValueTable};
 use crate::window::Span;
 use onceflow_types::{Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,12 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for LookBack<K, G::State
         let one = work.accumulator.first(value)?;
         let gone_at = out_of_sight(at, self.size, lateness);
         let mut entry = self.table.entry(&key, work.state)?;
+        if entry.get().is_none() {
+            // Before anything comes out, as a key that is too long is the record's error.
+            self.what.clear();
+            encode_key(&key, &mut self.what)?;
+            Timers::check(self.what.len())?;
+        }
         let records = entry.get().map_or(&[][..], |seen| &seen.records);
         let place = records.partition_point(|(other, _)| *other <= at);
         let in_sight = records.get(..place).unwrap_or_default().iter().filter(|(other, _)| *other >= span.start);

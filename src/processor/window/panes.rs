@@ -3,7 +3,7 @@
 use super::{Shape, WindowOptions, Work};
 use crate::accumulator::Accumulator;
 use crate::codec::{Data, Key, decode_key, encode_key};
-use crate::state::{Due, TaskState, ValueTable, decode_time, encode_time};
+use crate::state::{Due, TaskState, Timers, ValueTable, decode_time, encode_time};
 use crate::window::{Align, Rule, Span, Trigger};
 use onceflow_types::{Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -115,6 +115,9 @@ impl<K: Key, S: crate::codec::StateValue + Data> Panes<K, S> {
         let next = work.rule.next_fire(span, work.now);
         match entry.get() {
             None => {
+                // Before anything is changed, as a key that is too long is the record's error.
+                write_place(place, &mut self.what)?;
+                Timers::check(self.what.len())?;
                 let state = Some(work.accumulator.first(value)?);
                 entry.set(Pane { state, end: span.end, armed: next, changed: true });
             }

@@ -3,7 +3,7 @@
 use super::{Shape, WindowOptions, Work};
 use crate::accumulator::Accumulator;
 use crate::codec::{Data, Key, StateValue, decode_key, encode_key};
-use crate::state::{Due, TaskState, ValueTable};
+use crate::state::{Due, TaskState, Timers, ValueTable};
 use crate::window::{Rule, Span, Trigger};
 use onceflow_types::{Result, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,8 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for Sessions<K, G::State
         let (at, now) = (time.as_millis(), work.now.as_millis());
         self.what.clear();
         encode_key(&key, &mut self.what)?;
+        // Before anything is changed, as a key that is too long is the record's error.
+        Timers::check(self.what.len())?;
         let due = self.table.entry(&key, work.state)?.get().map(|open| open.armed);
         if let Some(armed) = due.filter(|armed| *armed <= now) {
             // The epoch had no room for it. What comes now is not part of it.

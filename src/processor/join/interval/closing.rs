@@ -10,7 +10,7 @@ use crate::state::{Due, TaskState, TimerKind};
 use onceflow_types::{Error, Result, Timestamp};
 
 /// Bytes of a timer before the key: side, time and sequence.
-const TIMER_HEAD: usize = 17;
+pub(super) const TIMER_HEAD: usize = 17;
 
 impl<K, L, R, O, F> IntervalJoin<K, L, R, O, F>
 where
@@ -23,7 +23,7 @@ where
     /// Closed rows of a key that an epoch had no room for come out before anything new of it, so that the order of a key's
     /// results does not depend on where epochs end. Pairs alone come in the order of their younger records anyway.
     pub(super) fn fire_closed(&mut self, key: &K, cx: &mut Context<'_>) -> Result<()> {
-        if self.kind == JoinKind::Inner || self.timers.next(TimerKind::Event) > self.place.clock.time() {
+        if self.kind == JoinKind::Inner || !self.timers.is_due(TimerKind::Event, self.place.clock.time()) {
             return Ok(());
         }
         let now = self.now();
@@ -79,7 +79,7 @@ where
     /// Closes all that is due, unless the epoch is full before.
     pub(super) fn catch_up(&mut self, cx: &mut Context<'_>) -> Result<()> {
         let now = self.place.clock.time();
-        while self.timers.next(TimerKind::Event) <= now {
+        while self.timers.is_due(TimerKind::Event, now) {
             if cx.leaves_what_is_due() {
                 return Ok(());
             }
