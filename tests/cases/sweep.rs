@@ -2,7 +2,7 @@
 //! stopped or died, with its state or without. Whatever happens, the reader view and the state are exact.
 
 use crate::faulty::ledger::{Entry, Ledger, Settled, entries, exact, memory, quick};
-use crate::faulty::{Fault, FaultyLog, On};
+use crate::faulty::{Fault, FaultyLog, On, pause};
 use crate::world::options;
 use futures_util::StreamExt;
 use onceflow::log::Log;
@@ -90,7 +90,11 @@ async fn run(log: &EmbeddedLog, number: usize, schedule: Schedule) -> Ran {
         let mut runtime = ledger.start(&faulty, &stores, quick()).await;
         let settled = ledger.settle(&mut runtime, &faulty, &plain, &input).await;
         let drained = match settled {
-            Settled::Done => runtime.drain().await.is_ok() && !faulty.is_dead(),
+            Settled::Done => tokio::select! {
+                drained = runtime.drain() => drained.is_ok() && !faulty.is_dead(),
+                // It would wait for a log that is gone as long as it may.
+                () = died(&faulty) => false,
+            },
             Settled::Died | Settled::Stopped(_) => {
                 drop(runtime);
                 false
@@ -114,6 +118,12 @@ async fn run(log: &EmbeddedLog, number: usize, schedule: Schedule) -> Ran {
         }
     }
     panic!("{schedule:?}: the job does not come through");
+}
+
+async fn died(faulty: &FaultyLog) {
+    while !faulty.is_dead() {
+        pause(Duration::from_millis(3)).await;
+    }
 }
 
 async fn sweep(shape: Shape, lag: bool) {
