@@ -10,7 +10,7 @@ use crate::edge::sleep;
 use crate::state::{Found, TaskState, Types};
 use crate::status::Board;
 use futures_util::future::try_join_all;
-use onceflow_types::{Error, Name, Result, TaskId, Timestamp};
+use onceflow_types::{Clock, Error, Name, Result, TaskId, Timestamp};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -155,10 +155,10 @@ impl Mailbox {
     }
 
     /// Answers what has come, as much as fits into a mailbox.
-    pub(crate) fn answer_all(&mut self, state: &TaskState, now: Timestamp) {
+    pub(crate) fn answer_all(&mut self, state: &TaskState, clock: &dyn Clock) {
         for _ in 0..WAITING_MAX {
             let Ok(question) = self.questions.try_recv() else { return };
-            question.answer(state, now);
+            question.answer(state, clock.now());
         }
     }
 }

@@ -209,9 +209,7 @@ impl Runtime {
     /// `Invalid` when the topology has no operator of that name with state.
     pub fn query<K: Key, V: StateValue>(&self, name: &str) -> Result<Query<K, V>> {
         let Job { topology, mailboxes, board, .. } = &*self.job;
-        let operator = name.split(crate::state::PART).next().unwrap_or(name);
-        let has = |plan: &&Subtopology| plan.tables.iter().any(|table| table.as_str() == operator);
-        let plan = topology.subtopologies.iter().find(has);
+        let plan = topology.subtopologies.iter().find(|plan| plan.has_table(name));
         let plan = plan.ok_or_else(|| Error::invalid(format!("no operator with state has this name: name={name}")))?;
         Ok(Query::new(mailboxes.clone(), board.clone(), plan.name.clone(), name))
     }

@@ -28,7 +28,17 @@ pub(crate) use timers::{Due, TimerKind, Timers, decode_time, encode_time};
 pub use value_table::{Entry, ValueTable};
 
 /// Stands between an operator's name and a part of its state.
-pub(crate) const PART: char = '#';
+const PART: char = '#';
+
+/// The name of a part of an operator's state; no operator can have it.
+fn part_name(operator: &Name, part: &str) -> String {
+    format!("{operator}{PART}{part}")
+}
+
+/// The operator that a table, or a part of one, belongs to.
+pub(crate) fn operator_of(table: &str) -> &str {
+    table.split(PART).next().unwrap_or(table)
+}
 
 /// The number of a table in a task's state. Given once, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,9 +96,9 @@ impl TaskState {
         self.catalog.table(name.as_str(), &mut self.overlay)
     }
 
-    /// The number of another table of the operator `name`. Its own name is `name#part`, which no operator can have.
+    /// The number of another table of the operator `name`.
     pub(crate) fn part_of_table(&mut self, name: &Name, part: &str) -> Result<TableId> {
-        self.catalog.table(&format!("{name}{PART}{part}"), &mut self.overlay)
+        self.catalog.table(&part_name(name, part), &mut self.overlay)
     }
 
     /// The names of all tables in this state.
@@ -100,7 +110,7 @@ impl TaskState {
     /// state unasked.
     pub fn tables_unknown_to(&self, known: &[Name]) -> Vec<String> {
         let is_known = |table: &&str| known.iter().any(|name| name.as_str() == *table);
-        let owners = self.tables().map(|table| table.split(PART).next().unwrap_or(table));
+        let owners = self.tables().map(operator_of);
         let mut unknown: Vec<String> = owners.filter(|table| !is_known(table)).map(str::to_owned).collect();
         unknown.dedup();
         unknown

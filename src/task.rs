@@ -182,7 +182,7 @@ impl Task {
         self.pass_time(&mut control).await?;
         let mut mailbox = self.job.mailboxes.open(&self.id);
         loop {
-            mailbox.answer_all(&self.state, self.job.clock.now());
+            mailbox.answer_all(&self.state, &*self.job.clock);
             if self.snapshot_is_due() && !self.epoch_has_progress() {
                 self.write_snapshot().await?;
             }

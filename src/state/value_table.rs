@@ -2,7 +2,7 @@
 
 use super::cache::{CACHE_ENTRIES_DEFAULT, Cache, Slot};
 use super::form::{self, NO_TIME};
-use super::{Migration, PART, TableId, TaskState, TimeToLive};
+use super::{Migration, TableId, TaskState, TimeToLive, part_name};
 use crate::codec::{Key, StateValue, encode_key};
 use onceflow_storage::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use onceflow_types::{Error, Name, Result, Timestamp};
@@ -99,7 +99,7 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
         time_to_live: Option<TimeToLive>,
         state: &mut TaskState,
     ) -> Result<()> {
-        let name = part.map_or_else(|| self.name.to_string(), |part| format!("{}{PART}{part}", self.name));
+        let name = part.map_or_else(|| self.name.to_string(), |part| part_name(&self.name, part));
         state.show::<K, V>(&name, self.id()?, time_to_live, self.migration.clone());
         Ok(())
     }

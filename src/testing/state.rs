@@ -2,7 +2,7 @@
 
 use super::{Seated, TestDriver};
 use crate::codec::{Key, StateValue, decode_key, decode_state_value, encode_key};
-use crate::state::{Found, PART, TaskState, Types};
+use crate::state::{Found, TaskState, Types};
 use crate::task::Stepped;
 use onceflow_types::{Clock, Error, Result};
 
@@ -55,9 +55,7 @@ impl TestDriver {
 
     /// The state of the tasks of the operator `name`.
     fn states_of(&self, name: &str) -> Result<Vec<&TaskState>> {
-        let operator = name.split(PART).next().unwrap_or(name);
-        let has = |seated: &&Seated| seated.seat.plan.tables.iter().any(|table| table.as_str() == operator);
-        let tasks: Vec<&Seated> = self.tasks.iter().filter(has).collect();
+        let tasks: Vec<&Seated> = self.tasks.iter().filter(|seated| seated.seat.plan.has_table(name)).collect();
         if tasks.is_empty() {
             return Err(Error::invalid(format!("no operator with state has this name: name={name}")));
         }

@@ -136,6 +136,14 @@ impl Topology {
     }
 }
 
+impl Subtopology {
+    /// Whether one of its operators has this table, or the one that this is a part of.
+    pub(crate) fn has_table(&self, table: &str) -> bool {
+        let operator = crate::state::operator_of(table);
+        self.tables.iter().any(|name| name.as_str() == operator)
+    }
+}
+
 impl fmt::Debug for Subtopology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subtopology")
