@@ -1,7 +1,7 @@
 //! What each workload must put out, computed from the generator by straight code, and known checksums to compare that with.
 
 use crate::programs::Workload;
-use crate::spec::{Check, Generator};
+use crate::spec::{Arrival, Check, Generator};
 
 /// The check over all that the workload makes of the first `records` records.
 pub fn expected(workload: Workload, generator: Generator, records: u64) -> Check {
@@ -84,15 +84,19 @@ const KNOWN_RECORD: &str = concat!(
     "696d676c66636a6d6f7068646269656b6663626169656b6e6f707070707070686c66636a6d6f686c6e6f7068"
 );
 
+fn uniform(keys: u64) -> Generator {
+    Generator { seed: 42, keys, arrival: Arrival::Uniform }
+}
+
 /// Compares the generator and what is expected of a workload with what an independent implementation says.
 pub fn self_check(workload: Workload) -> Result<(), String> {
-    let bytes = Generator { seed: 42, keys: 10_000 }.record(12_345);
+    let bytes = uniform(10_000).record(12_345);
     let record: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     if record != KNOWN_RECORD {
         return Err(format!("the generator is wrong: record={record}"));
     }
     for (_, records, keys, count, sum) in KNOWN.into_iter().filter(|known| known.0 == workload) {
-        let check = expected(workload, Generator { seed: 42, keys }, records);
+        let check = expected(workload, uniform(keys), records);
         if check != (Check { count, sum }) {
             return Err(format!("the generator is wrong: workload={workload} records={records} check={check:x?}"));
         }

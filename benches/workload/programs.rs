@@ -59,6 +59,9 @@ impl Names {
     }
 }
 
+/// The operator of W1; it keeps [`Sums`].
+pub const RUNNING: &str = "running";
+
 pub fn topology(workload: Workload, names: &Names, delivery: Delivery) -> Result<Topology> {
     let builder = StreamBuilder::new(&names.job)?;
     let input = |number: usize| {
@@ -77,11 +80,11 @@ pub fn topology(workload: Workload, names: &Names, delivery: Delivery) -> Result
 
 /// Count and sum of amounts, with the sequence of the last record added and the largest ingest time.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
-struct Sums {
-    seq: i64,
-    ingest: i64,
-    count: i64,
-    sum: i64,
+pub struct Sums {
+    pub seq: i64,
+    pub ingest: i64,
+    pub count: i64,
+    pub sum: i64,
 }
 
 impl Sums {
@@ -102,7 +105,7 @@ fn timed(input: &Stream<Input>) -> Stream<Input> {
 }
 
 fn running_sums(input: &Stream<Input>) -> KeyedStream<Key, Sums, Together> {
-    keyed(input).aggregate("running", Sums::default, Sums::add).clone()
+    keyed(input).aggregate(RUNNING, Sums::default, Sums::add).clone()
 }
 
 fn window_sums(input: &Stream<Input>) -> KeyedStream<Key, Windowed<Sums>, Together> {

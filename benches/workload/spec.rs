@@ -25,11 +25,21 @@ fn scale(hash: u64, n: u64) -> u64 {
     ((hash >> 32) * n) >> 32
 }
 
-/// The deterministic input: uniform keys.
+/// How the keys come.
+#[derive(Clone, Copy, Debug)]
+pub enum Arrival {
+    /// Drawn evenly.
+    Uniform,
+    /// One after the other, for state that has each of them.
+    EachKeyOnce,
+}
+
+/// The deterministic input.
 #[derive(Clone, Copy, Debug)]
 pub struct Generator {
     pub seed: u64,
     pub keys: u64,
+    pub arrival: Arrival,
 }
 
 impl Generator {
@@ -38,7 +48,10 @@ impl Generator {
     }
 
     pub fn key(self, record: u64) -> u64 {
-        scale(self.draw(record, 0), self.keys)
+        match self.arrival {
+            Arrival::Uniform => scale(self.draw(record, 0), self.keys),
+            Arrival::EachKeyOnce => record % self.keys,
+        }
     }
 
     pub fn amount(self, record: u64) -> u64 {
@@ -79,7 +92,7 @@ fn input_bytes(seq: i64, time: i64, amount: i64, key: u64) -> [u8; INPUT_BYTES] 
 }
 
 /// `c` and 15 decimal digits.
-fn key_bytes(mut key: u64) -> Key {
+pub fn key_bytes(mut key: u64) -> Key {
     let mut bytes = [b'c'; 16];
     for byte in bytes[1..].iter_mut().rev() {
         *byte = b'0' + (key % 10) as u8;

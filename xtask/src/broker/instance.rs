@@ -54,6 +54,9 @@ pub(crate) struct StartOptions {
     /// The super user's password
     #[arg(long, requires = "acl_user", value_name = "PASSWORD")]
     pub(crate) acl_password: Option<String>,
+    /// For this start: a JVM that serves fast (all compilers, 1 GiB of heap), not one that starts fast and stays small
+    #[arg(long)]
+    pub(crate) full_jvm: bool,
     /// Kill the servers when this process ends, however it ends
     #[arg(long, value_name = "PID")]
     pub(crate) bound_to: Option<u32>,
@@ -105,6 +108,11 @@ impl Instance {
         &self.dir
     }
 
+    /// The running broker's process.
+    pub(crate) fn broker_pid(&self) -> Option<u32> {
+        self.server(Role::Broker).pid()
+    }
+
     /// The broker's address, as the name server tells it.
     pub(crate) fn broker_address(&self) -> Outcome<String> {
         Ok(self.settings()?.ports().broker().to_string())
@@ -147,7 +155,7 @@ impl Instance {
         let running = self.alive();
         for role in Role::ALL {
             if !running.iter().any(|(alive, _)| *alive == role) {
-                self.launch(role, ports, &lib)?;
+                self.launch(role, ports, &lib, options.full_jvm)?;
             }
         }
         // Before the wait: the process may end during it.
@@ -188,12 +196,12 @@ impl Instance {
         paths::write(&paths::make(&self.dir.join("conf"))?.join("tools.yml"), &credentials)
     }
 
-    fn launch(&self, role: Role, ports: Ports, lib: &Path) -> Outcome {
+    fn launch(&self, role: Role, ports: Ports, lib: &Path, full_jvm: bool) -> Outcome {
         let taken = || ports.of(role).into_iter().find(|port| !free(*port));
         if !wait::until(PORTS_TIME_MAX, || taken().is_none()) {
             return Err(format!("port is taken, choose another --port-base: ports={:?}", ports.of(role)));
         }
-        self.server(role).spawn(lib)
+        self.server(role).spawn(lib, full_jvm)
     }
 
     /// Both servers run and answer; if one ends first, or it takes too long, what is left is killed.

@@ -14,6 +14,9 @@ const MARK: &str = "ONCEFLOW_SERVER";
 /// Longest time for a new process to carry its mark; a moment, unless the machine is very busy.
 const MARK_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Take back what `java` says to start fast: the collector and compilers are the JVM's own choice again. The later word wins.
+const FULL_JVM: [&str; 4] = ["-XX:-UseSerialGC", "-XX:TieredStopAtLevel=4", "-Xms1g", "-Xmx1g"];
+
 /// Which of the two servers of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Role {
@@ -70,12 +73,15 @@ impl Server<'_> {
     }
 
     /// Starts the JVM in a process group of its own, so that a Ctrl-C at the terminal does not reach it.
-    pub(super) fn spawn(&self, lib: &Path) -> Outcome {
+    pub(super) fn spawn(&self, lib: &Path, full_jvm: bool) -> Outcome {
         let output =
             File::create(self.file("out")).map_err(|error| format!("cannot write the server's output: {error}"))?;
         let errors = output.try_clone().map_err(|error| error.to_string())?;
         let mut java = java(self.dir, lib);
         java.args(["-Xms64m", self.role.heap(), "-Xshare:auto", "-Dtls.server.mode=disabled"]);
+        if full_jvm && self.role == Role::Broker {
+            java.args(FULL_JVM);
+        }
         // A killed broker leaves 13 MB of unpacked libraries here each time.
         let _ = std::fs::remove_dir_all(self.file("tmp"));
         java.arg(setting("java.io.tmpdir", &paths::make(&self.file("tmp"))?));
