@@ -9,6 +9,7 @@ mod catalog;
 mod form;
 mod migration;
 mod shown;
+mod small_bytes;
 mod timers;
 mod value_table;
 
@@ -24,6 +25,7 @@ pub use cache::CACHE_ENTRIES_DEFAULT;
 pub(crate) use form::{decode_stored, decode_stored_used, encode_stored};
 pub use migration::Migration;
 pub(crate) use shown::{Found, Types};
+pub(crate) use small_bytes::SmallBytes;
 pub(crate) use timers::{Due, TimerKind, Timers, decode_time, encode_time};
 pub use value_table::{Entry, ValueTable};
 

@@ -102,7 +102,8 @@ impl<K: Key, T: Data, G: Accumulator<T>> Shape<K, T, G> for Sessions<K, G::State
         if self.table.entry(&key, work.state)?.get().is_none_or(|open| open.armed != now) {
             return Err(super::gone());
         }
-        self.what.clone_from(&due.what);
+        self.what.clear();
+        self.what.extend_from_slice(&due.what);
         self.fire_through(&key, now, work)
     }
 
