@@ -19,7 +19,7 @@ pub struct Args {
     pub store: Backend,
     #[arg(long, default_value = "framed", value_parser = ["transactional", "outbox", "framed"])]
     pub delivery: String,
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, overrides_with = "records")]
     pub records: u64,
     /// Different keys [default: 10000; w4: 100000].
     #[arg(long)]
@@ -49,6 +49,18 @@ pub struct Args {
     pub pump: bool,
     #[arg(long, hide = true, value_delimiter = ',')]
     pub pump_load: Vec<u64>,
+    /// Measure the latency at this many records a second instead,
+    #[arg(long, value_name = "RATE")]
+    pub latency: Option<u64>,
+    /// ... for so many seconds,
+    #[arg(long, default_value_t = 30)]
+    pub seconds: u64,
+    /// ... after so many.
+    #[arg(long, default_value_t = 15)]
+    pub warm: u64,
+    /// When the first record is due, in microseconds since 1970.
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub begin_us: i64,
     /// Measure the time to restore this many keys instead (the work is W1, each key once).
     #[arg(long, value_name = "KEYS")]
     pub restore: Option<u64>,
@@ -70,6 +82,10 @@ pub enum Role {
     Load,
     /// The bare pump.
     Pump,
+    /// Sends records as they are due.
+    Produce,
+    /// Reads the output as it comes.
+    Consume,
     /// A start of the job, which ends with a drain,
     StartDrain,
     /// ... or as if it were killed.
@@ -81,6 +97,8 @@ impl Role {
         match self {
             Role::Load => "load",
             Role::Pump => "pump",
+            Role::Produce => "produce",
+            Role::Consume => "consume",
             Role::StartDrain => "start-drain",
             Role::StartKill => "start-kill",
         }
@@ -98,7 +116,7 @@ impl Args {
 
     pub fn generator(&self) -> Generator {
         let arrival = if self.restore.is_some() { Arrival::EachKeyOnce } else { Arrival::Uniform };
-        Generator { seed: 42, keys: self.keys(), arrival }
+        Generator { seed: 42, keys: self.keys(), arrival, pace: None }
     }
 
     pub fn delivery(&self) -> Delivery {

@@ -85,7 +85,7 @@ const KNOWN_RECORD: &str = concat!(
 );
 
 fn uniform(keys: u64) -> Generator {
-    Generator { seed: 42, keys, arrival: Arrival::Uniform }
+    Generator { seed: 42, keys, arrival: Arrival::Uniform, pace: None }
 }
 
 /// Compares the generator and what is expected of a workload with what an independent implementation says.

@@ -1,68 +1,85 @@
 //! Writes the input of a run.
 
 use crate::programs::{Names, Workload};
-use crate::spec::{Generator, QUEUES, sentinel};
+use crate::spec::{Generator, QUEUES};
+use futures_util::future::try_join_all;
 use onceflow::log::{Log, MessageBatch, Queues, TopicSpec};
 use onceflow::types::{Partition, Result};
 
+/// Records of one send.
+const BATCH: usize = 1_000;
+
 /// Creates the topics and writes the input in batches, in order for each queue; with windows, a sentinel ends each queue.
 pub async fn load(log: &dyn Log, workload: Workload, names: &Names, generator: Generator, records: u64) -> Result<()> {
-    create(log, &names.output).await?;
-    let mut topics = Vec::new();
-    for topic in &names.inputs {
-        create(log, topic).await?;
-        topics.push(Loading::open(log, topic).await?);
-    }
+    create(log, names).await?;
+    let mut input = Input::open(log, names).await?;
     for record in 0..records {
-        let topic = record as usize % topics.len();
-        topics[topic].push(generator.key(record), &generator.record(record)).await?;
+        input.push(generator, record)?;
+        if input.largest() == BATCH {
+            input.send().await?;
+        }
     }
     if workload == Workload::W2 {
-        for key in 0..u64::from(QUEUES) {
-            topics[0].push(key, &sentinel(records, key)).await?;
-        }
+        input.close_windows(generator, records)?;
     }
-    for topic in &mut topics {
-        topic.finish().await?;
+    input.send().await
+}
+
+/// Creates the topics of a run.
+pub async fn create(log: &dyn Log, names: &Names) -> Result<()> {
+    for topic in names.inputs.iter().chain([&names.output]) {
+        let queues = Queues::PerBroker(QUEUES);
+        log.create_topic(&TopicSpec { topic: topic.as_str().into(), queues }).await?;
     }
     Ok(())
 }
 
-async fn create(log: &dyn Log, topic: &str) -> Result<()> {
-    log.create_topic(&TopicSpec { topic: topic.into(), queues: Queues::PerBroker(QUEUES) }).await
-}
-
-/// A topic, with the records of each queue that are not written yet.
-struct Loading<'a> {
+/// The topics of the input, with the records of each queue that are not written yet.
+pub struct Input<'a> {
     log: &'a dyn Log,
-    queues: Vec<(Partition, MessageBatch)>,
+    topics: Vec<Vec<(Partition, MessageBatch)>>,
 }
 
-impl<'a> Loading<'a> {
-    async fn open(log: &'a dyn Log, topic: &str) -> Result<Loading<'a>> {
-        let queues = log.partitions(topic).await?.into_iter().map(|queue| (queue, MessageBatch::default())).collect();
-        Ok(Loading { log, queues })
-    }
-
-    async fn push(&mut self, key: u64, record: &[u8]) -> Result<()> {
-        const BATCH: usize = 1_000;
-        let queue = (key % self.queues.len() as u64) as usize;
-        let (partition, batch) = &mut self.queues[queue];
-        batch.push(&[], record)?;
-        if batch.len() == BATCH { append(self.log, partition, batch).await } else { Ok(()) }
-    }
-
-    async fn finish(&mut self) -> Result<()> {
-        for (partition, batch) in self.queues.iter_mut().filter(|(_, batch)| !batch.is_empty()) {
-            append(self.log, partition, batch).await?;
+impl<'a> Input<'a> {
+    pub async fn open(log: &'a dyn Log, names: &Names) -> Result<Input<'a>> {
+        let mut topics = Vec::new();
+        for topic in &names.inputs {
+            let queues = log.partitions(topic).await?;
+            topics.push(queues.into_iter().map(|queue| (queue, MessageBatch::default())).collect());
         }
+        Ok(Input { log, topics })
+    }
+
+    pub fn push(&mut self, generator: Generator, record: u64) -> Result<()> {
+        let topic = record as usize % self.topics.len();
+        self.put(topic, generator.key(record), &generator.record(record))
+    }
+
+    /// A sentinel for each queue; its time is behind all windows of the records before it.
+    pub fn close_windows(&mut self, generator: Generator, records: u64) -> Result<()> {
+        (0..u64::from(QUEUES)).try_for_each(|key| self.put(0, key, &generator.sentinel(records, key)))
+    }
+
+    fn put(&mut self, topic: usize, key: u64, record: &[u8]) -> Result<()> {
+        let queues = &mut self.topics[topic];
+        let queue = (key % queues.len() as u64) as usize;
+        queues[queue].1.push(&[], record)
+    }
+
+    fn batches(&self) -> impl Iterator<Item = &(Partition, MessageBatch)> {
+        self.topics.iter().flatten().filter(|(_, batch)| !batch.is_empty())
+    }
+
+    /// Records that wait, in the queue that has most of them.
+    fn largest(&self) -> usize {
+        self.batches().map(|(_, batch)| batch.len()).max().unwrap_or(0)
+    }
+
+    /// Writes what waits, all queues at once. One try: an unknown outcome would make the input itself inexact.
+    pub async fn send(&mut self) -> Result<()> {
+        let sends = self.batches().map(|(queue, batch)| self.log.append(queue, batch));
+        try_join_all(sends).await.map_err(|e| e.context("writing the input"))?;
+        self.topics.iter_mut().flatten().for_each(|(_, batch)| batch.clear());
         Ok(())
     }
-}
-
-/// One try: an unknown outcome would make the input itself inexact.
-async fn append(log: &dyn Log, queue: &Partition, batch: &mut MessageBatch) -> Result<()> {
-    log.append(queue, batch).await.map_err(|e| e.context("loading the input"))?;
-    batch.clear();
-    Ok(())
 }

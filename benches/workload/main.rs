@@ -11,10 +11,13 @@
 )]
 
 mod args;
+mod consumer;
 mod expected;
+mod latency;
 mod load;
 mod measure;
 mod place;
+mod producer;
 mod programs;
 mod pump;
 mod restore;
@@ -23,6 +26,7 @@ mod throughput;
 
 use args::{Args, Role};
 use clap::Parser;
+use latency::Timed;
 use onceflow::types::{Error, Result};
 use place::Place;
 use serde_json::Value;
@@ -58,6 +62,7 @@ fn run(args: &Args) -> Result<bool> {
 async fn measure(args: &Args, place: &Place) -> Result<bool> {
     let (result, exact) = match args.restore {
         Some(_) => restore::run(args, place).await?,
+        None if args.latency.is_some() => latency::run(args, place).await?,
         None => throughput::run(args, place).await?,
     };
     let Some(path) = &args.json else { return Ok(exact) };
@@ -76,7 +81,22 @@ async fn part(args: &Args, place: &Place, role: Role) -> Result<()> {
             load::load(&*log, args.workload, &place.names, args.generator(), args.records()).await
         }
         Role::Pump => pump::part(args, place).await,
+        Role::Produce => {
+            let log = place.open_log(args).await?;
+            say(producer::produce(&*log, &place.names, Timed::new(args, args.begin_us)?).await?)
+        }
+        Role::Consume => {
+            let log = place.open_log(args).await?;
+            say(consumer::consume(&*log, &place.names, Timed::new(args, args.begin_us)?).await?)
+        }
         Role::StartDrain => restore::start(args, place, restore::Ending::Drain).await,
         Role::StartKill => restore::start(args, place, restore::Ending::Kill).await,
     }
+}
+
+/// To the process that started this one.
+fn say(what: impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(&what).map_err(|e| Error::bug("a result cannot be written").with_source(e))?;
+    println!("{text}");
+    Ok(())
 }

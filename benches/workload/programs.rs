@@ -40,6 +40,7 @@ impl Workload {
 }
 
 /// Topics and job of a run.
+#[derive(Clone)]
 pub struct Names {
     pub job: String,
     /// One; for [`Workload::W4`] that of the authorisations (even records) and that of the payments (odd ones).

@@ -134,7 +134,8 @@ fn say(what: &impl ToString) {
     _ = std::io::stdout().flush();
 }
 
-async fn until_running(runtime: &Runtime) -> Result<()> {
+/// Waits until all tasks of the job run.
+pub async fn until_running(runtime: &Runtime) -> Result<()> {
     let deadline = Instant::now() + START_TIME_MAX;
     while Instant::now() < deadline {
         let status = runtime.status();

@@ -34,12 +34,30 @@ pub enum Arrival {
     EachKeyOnce,
 }
 
+/// Records that are due one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// When record 0 is due, in microseconds since 1970.
+    pub begin_us: i64,
+    /// Records a second.
+    pub rate: u64,
+}
+
+impl Pace {
+    /// When a record is due, in microseconds since 1970.
+    pub fn due_us(self, record: u64) -> i64 {
+        self.begin_us + (record * 1_000_000 / self.rate) as i64
+    }
+}
+
 /// The deterministic input.
 #[derive(Clone, Copy, Debug)]
 pub struct Generator {
     pub seed: u64,
     pub keys: u64,
     pub arrival: Arrival,
+    /// With it event time is wall-clock time, and a record's ingest time is when it is due.
+    pub pace: Option<Pace>,
 }
 
 impl Generator {
@@ -62,23 +80,33 @@ impl Generator {
     pub fn time(self, record: u64) -> i64 {
         let hash = self.draw(record, 2);
         let late = if scale(hash, 100) == 0 { 1 + (((hash & 0xFFFF_FFFF) * 2_000) >> 32) } else { 0 };
-        TIME_START + (record / 10) as i64 - late as i64
+        self.time_in_order(record) - late as i64
     }
 
-    /// Record `record`, 100 bytes, little-endian: seq, event time, amount, ingest time (0), key, filler.
+    /// Event time of a record that is not late.
+    fn time_in_order(self, record: u64) -> i64 {
+        match self.pace {
+            None => TIME_START + (record / 10) as i64,
+            Some(pace) => pace.due_us(record) / 1_000,
+        }
+    }
+
+    /// Record `record`, 100 bytes, little-endian: seq, event time, amount, ingest time, key, filler.
     pub fn record(self, record: u64) -> [u8; INPUT_BYTES] {
         let mut bytes = input_bytes(record as i64, self.time(record), self.amount(record) as i64, self.key(record));
+        let ingest = self.pace.map_or(0, |pace| pace.due_us(record));
+        bytes[24..32].copy_from_slice(&ingest.to_le_bytes());
         let filler = self.draw(record, 3);
         for (place, byte) in bytes[48..].iter_mut().enumerate() {
             *byte = b'a' + ((filler >> place) & 15) as u8;
         }
         bytes
     }
-}
 
-/// The record behind `records` others that closes all their windows, with key `key`; no window of its own is to close.
-pub fn sentinel(records: u64, key: u64) -> [u8; INPUT_BYTES] {
-    input_bytes(-1, TIME_START + (records / 10) as i64 + 60_000, 0, key)
+    /// The record behind `records` others that closes all their windows, with key `key`; no window of its own is to close.
+    pub fn sentinel(self, records: u64, key: u64) -> [u8; INPUT_BYTES] {
+        input_bytes(-1, self.time_in_order(records) + 60_000, 0, key)
+    }
 }
 
 /// Without ingest time and filler.
@@ -120,7 +148,7 @@ pub struct Input {
 #[derive(Clone, Copy, Debug)]
 pub struct InputCodec;
 
-fn number_at(bytes: &[u8], place: usize) -> i64 {
+pub fn number_at(bytes: &[u8], place: usize) -> i64 {
     i64::from_le_bytes(bytes[place..place + 8].try_into().expect("eight bytes"))
 }
 

@@ -83,14 +83,14 @@ fn report(args: &Args, measured: &Measured, verified: Verified) -> Map<String, V
     let records_per_s = args.records as f64 / measured.seconds;
     let [cpu, broker_cpu] = measured.usage.per_million(args.records);
     println!(
-        "{} {} {} {}: {:.0} records/s, {:.2} CPU s per million, broker {:.2}, {:.0} MB peak, {} messages, {} raw duplicates, exact: {}",
+        "{} {} {} {}: {:.0} records/s, {:.2} CPU s per million, broker {}, {:.0} MB peak, {} messages, {} raw duplicates, exact: {}",
         args.workload,
         args.log,
         args.store,
         args.delivery,
         records_per_s,
         cpu.unwrap_or(f64::NAN),
-        broker_cpu.unwrap_or(f64::NAN),
+        broker_cpu.map_or("-".to_owned(), |cpu| format!("{cpu:.2}")),
         measured.rss_peak_mb.unwrap_or(f64::NAN),
         verified.messages,
         verified.duplicates,
@@ -103,6 +103,7 @@ fn report(args: &Args, measured: &Measured, verified: Verified) -> Map<String, V
         ("cpu_s_per_million".to_owned(), cpu.into()),
         ("broker_cpu_s_per_million".to_owned(), broker_cpu.into()),
         ("rss_peak_mb".to_owned(), measured.rss_peak_mb.into()),
+        ("other_cpu_share".to_owned(), measured.usage.other_share(measured.seconds).into()),
         ("messages".to_owned(), verified.messages.into()),
         ("raw_duplicates".to_owned(), verified.duplicates.into()),
         ("exact".to_owned(), verified.exact.into()),

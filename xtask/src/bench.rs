@@ -2,12 +2,15 @@
 //! broker of its own when the log is one, runs the program once for each combination, and prints tables.
 
 mod ours;
+mod peers;
 mod plan;
+mod ratios;
 mod table;
 
 use crate::broker::scratch;
 use crate::machine::{self, Need};
 use crate::{Outcome, rocksdb, run};
+use plan::Step;
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -43,12 +46,28 @@ pub(crate) struct Args {
     /// Behind each run, run the bare pump: the same input and output without processing
     #[arg(long, conflicts_with = "restore")]
     pump: bool,
+    /// Measure the latency at so many records a second instead,
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["records", "restore", "pump"])]
+    latency: Option<u64>,
+    /// ... for so many seconds [default: 30],
+    #[arg(long, value_name = "S", requires = "latency")]
+    seconds: Option<u64>,
+    /// ... after so many that are not measured [default: 15]
+    #[arg(long, value_name = "S", requires = "latency")]
+    warm: Option<u64>,
     /// Measure how long a job takes to start with the state of so many keys instead (w1 only)
     #[arg(long, value_name = "KEYS", conflicts_with_all = ["records", "keys"])]
     restore: Option<u64>,
     /// Runs of each combination, one after the other; the table has their medians
     #[arg(long, value_name = "R", default_value_t = 1)]
     rounds: u32,
+    /// Measure these other systems, too, after ours on each workload: the folder of their project, which is not part of this
+    /// one. Records are then of w1; w2 gets half of them, w3 three halves, w4 a quarter [default then: 4,000,000]
+    #[arg(long, value_name = "DIR")]
+    peers: Option<PathBuf>,
+    /// Which of them; several with commas
+    #[arg(long, value_delimiter = ',', default_value = "kstreams,flink", value_parser = ["kstreams", "flink", "rmqstreams"])]
+    peer: Vec<String>,
     /// Also append each result to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -61,21 +80,28 @@ pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
     }
     // Built before a broker starts, so that compiling and serving do not share the machine.
     run::check(run::cargo(args.cargo())?.arg("--no-run"))?;
+    args.peers.as_deref().map_or(Ok(()), peers::build)?;
     let scratch = scratch("bench")?;
     let results = measure_all(args, &scratch);
     std::fs::remove_dir_all(&scratch).map_err(|error| format!("cannot remove {}: {error}", scratch.display()))?;
     let results = results?;
-    print!("{}", table::tables(&results));
+    println!("{}\n{}", table::tables(&results), ratios::ratios(&results));
+    let results: Vec<Value> =
+        results.into_iter().filter(|result| result.get("system") == Some(&"onceflow".into())).collect();
     let exact = results.iter().filter(|result| result.get("exact") == Some(&Value::Bool(true))).count();
-    println!("{exact} of {} runs exact", results.len());
+    println!("{exact} of our {} runs exact", results.len());
     Ok(if exact == results.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn measure_all(args: &Args, scratch: &Path) -> Outcome<Vec<Value>> {
     let mut results = Vec::new();
     for _ in 0..args.rounds {
-        for planned in plan::round(args) {
-            let result = ours::measure(args, &planned, scratch)?;
+        for step in plan::round(args) {
+            let result = match (&step, &args.peers) {
+                (Step::Ours(planned), _) => ours::measure(args, planned, scratch)?,
+                (Step::Peer(planned), Some(folder)) => planned.measure(folder)?,
+                (Step::Peer(_), None) => continue,
+            };
             args.keep(&result)?;
             results.push(result);
         }
@@ -98,6 +124,22 @@ impl Args {
 
     fn deliveries(&self) -> Vec<&str> {
         plan::chosen(&self.delivery, &["framed", "outbox", "transactional"])
+    }
+
+    /// Records of a run of ours, if anything is said of them. With peers they are in the proportions in which the peers'
+    /// own scripts have them: below these their start-up would be measured.
+    fn records_of(&self, workload: &str) -> Option<u64> {
+        const RECORDS: u64 = 4_000_000;
+        if self.peers.is_none() || self.restore.or(self.latency).is_some() {
+            return self.records;
+        }
+        let records = self.records.unwrap_or(RECORDS);
+        Some(match workload {
+            "w2" => records / 2,
+            "w3" => records * 3 / 2,
+            "w4" => records / 4,
+            _ => records,
+        })
     }
 
     fn on_broker(&self) -> bool {

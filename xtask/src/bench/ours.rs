@@ -10,27 +10,30 @@ use std::path::Path;
 /// Runs the program once. A broker is started for the run alone, so that no run meets another one's data.
 pub(super) fn measure(args: &Args, planned: &Run, scratch: &Path) -> Outcome<Value> {
     if !planned.on_broker {
-        return program(args, planned, scratch, &[]);
+        return program(args, &planned.words, scratch, &[]);
     }
     let instance = Instance::open(&scratch.join("broker"))?;
     let options = StartOptions { bound_to: Some(std::process::id()), full_jvm: true, ..StartOptions::default() };
     let result = instance.start(Some(0), &options).and_then(|address| {
+        if planned.warm_up > 0 {
+            program(args, &planned.warm_up_words(), scratch, &["--name-server", &address])?;
+        }
         let pid = instance.broker_pid().ok_or("the broker has ended")?.to_string();
-        program(args, planned, scratch, &["--name-server", &address, "--broker-pid", &pid])
+        program(args, &planned.words, scratch, &["--name-server", &address, "--broker-pid", &pid])
     });
     instance.destroy()?;
     result
 }
 
 /// A run that fails counts as not exact, and the others are run all the same.
-fn program(args: &Args, planned: &Run, scratch: &Path, more: &[&str]) -> Outcome<Value> {
+fn program(args: &Args, words: &[String], scratch: &Path, more: &[&str]) -> Outcome<Value> {
     let file = scratch.join("result.json");
     if file.exists() {
         std::fs::remove_file(&file).map_err(|error| format!("cannot remove {}: {error}", file.display()))?;
     }
     let mut bench = run::cargo(args.cargo())?;
-    run::status(bench.arg("--").args(&planned.words).args(more).arg("--json").arg(&file))?;
-    Ok(std::fs::read_to_string(&file).map_or_else(|_| failed(&planned.words), |text| result(&text, &planned.words)))
+    run::status(bench.arg("--").args(words).args(more).arg("--json").arg(&file))?;
+    Ok(std::fs::read_to_string(&file).map_or_else(|_| failed(words), |text| result(&text, words)))
 }
 
 fn result(text: &str, words: &[String]) -> Value {

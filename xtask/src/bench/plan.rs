@@ -1,6 +1,6 @@
 //! What an invocation measures, in which order.
 
-use super::Args;
+use super::{Args, peers};
 
 /// One run of our own program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,6 +8,20 @@ pub(super) struct Run {
     /// Its options.
     pub(super) words: Vec<String>,
     pub(super) on_broker: bool,
+    /// Records that go through a fresh broker first, unmeasured, so that its JVM is warm.
+    pub(super) warm_up: u64,
+}
+
+/// Records of a run if nothing else is said, as the program has it.
+const RECORDS: u64 = 1_000_000;
+
+impl Run {
+    /// The options of the unmeasured run: those of the measured one with fewer records.
+    pub(super) fn warm_up_words(&self) -> Vec<String> {
+        let records = ["--records".to_owned(), self.warm_up.to_string()];
+        let given = self.words.iter().filter(|word| *word != "--pump");
+        given.cloned().chain(records).collect()
+    }
 }
 
 /// The values that an option names; `all` is all that it may have.
@@ -15,30 +29,54 @@ pub(super) fn chosen<'a>(given: &'a [String], all: &[&'a str]) -> Vec<&'a str> {
     if given.iter().any(|value| value == "all") { all.to_vec() } else { given.iter().map(String::as_str).collect() }
 }
 
-/// The runs of one round. A round is all combinations, so that what else goes on on the machine meets them alike.
-pub(super) fn round(args: &Args) -> Vec<Run> {
+/// One run of ours, or of another system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Ours(Run),
+    Peer(peers::Run),
+}
+
+/// What one round measures: all combinations, workload by workload, and the peers behind ours on each. So what else goes on
+/// on the machine meets them alike.
+pub(super) fn round(args: &Args) -> Vec<Step> {
+    let of = |workload: &str| {
+        let ours = runs(args, workload).into_iter().map(Step::Ours);
+        let peers = if args.peers.is_some() { peers::runs(args, workload) } else { vec![] };
+        ours.chain(peers.into_iter().map(Step::Peer)).collect::<Vec<_>>()
+    };
+    args.workloads().into_iter().flat_map(of).collect()
+}
+
+fn runs(args: &Args, workload: &str) -> Vec<Run> {
     let mut runs = Vec::new();
-    for workload in args.workloads() {
-        for log in args.logs() {
-            for store in args.stores() {
-                for delivery in args.deliveries() {
-                    let words =
-                        words(args, [("workload", workload), ("log", log), ("store", store), ("delivery", delivery)]);
-                    runs.push(Run { words, on_broker: log == "rocketmq" });
-                }
+    for log in args.logs() {
+        for store in args.stores() {
+            for delivery in args.deliveries() {
+                let given = [("workload", workload), ("log", log), ("store", store), ("delivery", delivery)];
+                let on_broker = log == "rocketmq";
+                let warm_up = if on_broker { warm_up(args, workload) } else { 0 };
+                runs.push(Run { words: words(args, workload, given), on_broker, warm_up });
             }
         }
     }
     runs
 }
 
-fn words(args: &Args, given: [(&str, &str); 4]) -> Vec<String> {
+/// A fifth of the records: of the JVM peers, too, what they do with the first fifth is not measured.
+fn warm_up(args: &Args, workload: &str) -> u64 {
+    if args.restore.or(args.latency).is_some() { 0 } else { args.records_of(workload).unwrap_or(RECORDS) / 5 }
+}
+
+fn words(args: &Args, workload: &str, given: [(&str, &str); 4]) -> Vec<String> {
     let numbers = [
-        ("records", args.records),
+        ("records", args.records_of(workload)),
         ("keys", args.keys),
         ("threads", args.threads.map(u64::from)),
         ("epoch-ms", args.epoch_ms),
         ("restore", args.restore),
+        ("latency", args.latency),
+        ("seconds", args.latency.and(args.seconds)),
+        ("warm", args.latency.and(args.warm)),
     ];
     let numbers = numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string())));
     let given = given.map(|(name, value)| (name, value.to_owned())).into_iter();
@@ -51,18 +89,40 @@ mod tests {
     use super::super::tests::parse;
     use super::*;
 
-    fn runs(args: &Args) -> Vec<String> {
-        round(args).iter().map(|run| run.words.join(" ")).collect()
+    fn ours(args: &Args) -> Vec<Run> {
+        let ours = |step| match step {
+            Step::Ours(run) => Some(run),
+            Step::Peer(_) => None,
+        };
+        round(args).into_iter().filter_map(ours).collect()
+    }
+
+    fn words_of(args: &Args) -> Vec<String> {
+        ours(args).iter().map(|run| run.words.join(" ")).collect()
     }
 
     #[test]
     fn options_are_handed_on_as_given() {
         let line = "--workload w1 --log rocketmq --store rocksdb --delivery outbox --records 1000 --keys 10 --threads 2 --epoch-ms 50";
         let args = parse(&format!("{line} --json /r")).unwrap();
-        assert_eq!(runs(&args), [line]);
-        assert!(round(&args)[0].on_broker);
+        assert_eq!(words_of(&args), [line]);
+        assert!(ours(&args)[0].on_broker);
         let restore = "--workload w1 --log embedded --store fjall --delivery framed --restore 1000";
-        assert_eq!(runs(&parse(restore).unwrap()), [restore]);
+        assert_eq!(words_of(&parse(restore).unwrap()), [restore]);
+        let latency =
+            "--workload w1 --log rocketmq --store fjall --delivery framed --latency 5000 --seconds 10 --warm 5";
+        assert_eq!(words_of(&parse(latency).unwrap()), [latency]);
+        assert_eq!(ours(&parse(latency).unwrap())[0].warm_up, 0, "it has a warm-up of its own");
+    }
+
+    #[test]
+    fn a_broker_is_warmed_up_with_a_fifth_of_the_records() {
+        let line = "--workload w1 --log all --store rocksdb --delivery outbox --records 1000 --pump";
+        let runs = ours(&parse(line).unwrap());
+        assert_eq!([runs[0].warm_up, runs[1].warm_up], [0, 200]);
+        assert!(runs[1].words.ends_with(&["--pump".to_owned()]));
+        let words = runs[1].warm_up_words().join(" ");
+        assert!(words.ends_with("--records 1000 --records 200") && !words.contains("--pump"), "{words}");
     }
 
     #[test]
@@ -76,8 +136,18 @@ mod tests {
             ["embedded framed", "embedded outbox", "rocketmq framed", "rocketmq outbox"]
                 .map(|rest| words(&format!("{workload} {rest}")))
         });
-        assert_eq!(runs(&args), expected.collect::<Vec<_>>());
+        assert_eq!(words_of(&args), expected.collect::<Vec<_>>());
         let all = parse("--workload all --log all --store all --delivery all").unwrap();
         assert_eq!(round(&all).len(), 4 * 2 * 4 * 3);
+    }
+
+    #[test]
+    fn peers_follow_ours_on_each_workload_with_as_many_records() {
+        let line = "--workload w1,w4 --log rocketmq --store rocksdb --delivery framed --peers /p";
+        let steps = round(&parse(line).unwrap());
+        let kinds: Vec<bool> = steps.iter().map(|step| matches!(step, Step::Ours(_))).collect();
+        assert_eq!(kinds, [true, false, false, true, false, false]);
+        let words = words_of(&parse(line).unwrap());
+        assert!(words[0].ends_with("--records 4000000") && words[1].ends_with("--records 1000000"), "{words:?}");
     }
 }

@@ -1,0 +1,66 @@
+//! How ours compares with the peers: the medians of the same workload, divided.
+
+use super::table::Row;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// What is compared: the figure, what to say of it, and whether more of it is better.
+const FIGURES: [(&str, &str, &str, bool); 5] = [
+    ("throughput", "records_per_s", "records a second", true),
+    ("throughput", "cpu_s_per_million", "CPU of the application", false),
+    ("throughput", "rss_peak_mb", "peak memory of the application", false),
+    ("latency", "p99_ms", "p99", false),
+    ("restore", "restore_empty_s", "start with empty state", false),
+];
+
+/// Each of our rows against each peer's row of the same workload, a line a row. Empty when no peer was measured.
+pub(super) fn ratios(results: &[Value]) -> String {
+    let rows = Row::all(results);
+    let (ours, peers): (Vec<&Row<'_>>, Vec<&Row<'_>>) = rows.iter().partition(|row| row.text("system") == "onceflow");
+    let mut text = String::new();
+    for row in ours {
+        let same = |peer: &&&Row<'_>| ["workload", "kind"].iter().all(|key| peer.text(key) == row.text(key));
+        for peer in peers.iter().filter(same) {
+            let figures = FIGURES.iter().filter(|figure| figure.0 == row.kind());
+            let said: Vec<String> = figures.filter_map(|figure| said(row, peer, figure)).collect();
+            if !said.is_empty() {
+                let _ = writeln!(text, "- {} against {}: {}", name(row), peer.text("system"), said.join(", "));
+            }
+        }
+    }
+    text
+}
+
+fn said(ours: &Row<'_>, peer: &Row<'_>, figure: &(&str, &str, &str, bool)) -> Option<String> {
+    let (_, key, word, more_is_better) = figure;
+    let ratio = ours.median(key)? / peer.median(key)?;
+    let number = if *more_is_better { format!("{ratio:.1} times") } else { format!("{ratio:.3} of") };
+    Some(format!("{number} its {word}"))
+}
+
+fn name(row: &Row<'_>) -> String {
+    ["workload", "log", "store", "delivery"].map(|key| row.text(key)).join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn medians_of_the_same_workload_are_divided() {
+        let run = |system: &str, workload: &str, per_s: u64, cpu: f64| {
+            json!({"kind": "throughput", "system": system, "workload": workload, "log": "rocketmq", "store": "rocksdb",
+                "delivery": "framed", "records_per_s": per_s, "cpu_s_per_million": cpu})
+        };
+        let results = [
+            run("onceflow", "w1", 300, 1.0),
+            run("onceflow", "w1", 400, 1.0),
+            run("flink", "w1", 140, 5.0),
+            run("flink", "w2", 1, 1.0),
+        ];
+        let text = "- w1 rocketmq rocksdb framed against flink: 2.5 times its records a second, 0.200 of its CPU of the application\n";
+        assert_eq!(ratios(&results), text);
+        assert_eq!(ratios(&results[..2]), "");
+    }
+}
