@@ -1,10 +1,13 @@
 //! `cargo xtask bench`: measure workloads from end to end. Builds `benches/workload` with what the runs need, starts a
 //! broker of its own when the log is one, runs the program once for each combination, and prints tables.
 
+mod chart;
+mod host;
 mod ours;
 mod peers;
 mod plan;
 mod ratios;
+mod report;
 mod table;
 
 use crate::broker::scratch;
@@ -20,16 +23,16 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to do with the records; several with commas, or all
-    #[arg(long, value_delimiter = ',', required = true, value_parser = ["w1", "w2", "w3", "w4", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["w1", "w2", "w3", "w4", "all"])]
     workload: Vec<String>,
     /// Where the records come from and go to; several with commas, or all
-    #[arg(long, value_delimiter = ',', required = true, value_parser = ["embedded", "rocketmq", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["embedded", "rocketmq", "all"])]
     log: Vec<String>,
     /// Where the state is kept; several with commas, or all
-    #[arg(long, value_delimiter = ',', required = true, value_parser = ["memory", "fjall", "rocksdb", "sled", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["memory", "fjall", "rocksdb", "sled", "all"])]
     store: Vec<String>,
     /// How output reaches its readers; several with commas, or all
-    #[arg(long, value_delimiter = ',', required = true, value_parser = ["transactional", "outbox", "framed", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["transactional", "outbox", "framed", "all"])]
     delivery: Vec<String>,
     /// Number of input records
     #[arg(long, value_name = "N")]
@@ -68,12 +71,18 @@ pub(crate) struct Args {
     /// Which of them; several with commas
     #[arg(long, value_delimiter = ',', default_value = "kstreams,flink", value_parser = ["kstreams", "flink", "rmqstreams"])]
     peer: Vec<String>,
+    /// Measure nothing: make the tables and charts of `docs/benchmarks.md` from files that `--json` wrote; several with commas
+    #[arg(long, value_name = "FILE", value_delimiter = ',', exclusive = true)]
+    report: Vec<PathBuf>,
     /// Also append each result to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
+    if !args.report.is_empty() {
+        return report::write(&args.report).map(|()| ExitCode::SUCCESS);
+    }
     machine::ensure(&args.needs()).map_err(|missing| missing.0)?;
     if !args.is_plain() {
         rocksdb::ensure()?;
@@ -95,13 +104,19 @@ pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
 
 fn measure_all(args: &Args, scratch: &Path) -> Outcome<Vec<Value>> {
     let mut results = Vec::new();
+    let (date, machine) = (host::date(), host::machine());
     for _ in 0..args.rounds {
         for step in plan::round(args) {
-            let result = match (&step, &args.peers) {
+            let mut result = match (&step, &args.peers) {
                 (Step::Ours(planned), _) => ours::measure(args, planned, scratch)?,
                 (Step::Peer(planned), Some(folder)) => planned.measure(folder)?,
                 (Step::Peer(_), None) => continue,
             };
+            if let Some(result) = result.as_object_mut() {
+                result.extend(
+                    [("date", &date), ("machine", &machine)].map(|(key, text)| (key.to_owned(), text.as_str().into())),
+                );
+            }
             args.keep(&result)?;
             results.push(result);
         }

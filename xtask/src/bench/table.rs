@@ -72,6 +72,11 @@ impl<'r> Row<'r> {
         self.rounds.first().and_then(|result| result.get(key)?.as_str()).unwrap_or_default()
     }
 
+    /// ... of numbers.
+    pub(super) fn number(&self, key: &str) -> Option<f64> {
+        self.rounds.first()?.get(key)?.as_f64()
+    }
+
     fn values(&self, key: &str) -> Vec<f64> {
         let mut values: Vec<f64> = self.rounds.iter().filter_map(|result| result.get(key)?.as_f64()).collect();
         values.sort_by(f64::total_cmp);
