@@ -62,8 +62,8 @@ fn tested(repository: &str, filters: &[String], long: bool) -> Outcome {
     let me = std::process::id();
     let mut cargo = run::cargo(["test", "--manifest-path"])?;
     cargo.arg(paths::root().join("containers/Cargo.toml")).args(["--test", "containers", "--"]).args(filters);
-    // Two at a time: each has a name server and a broker of its own, and most of its time goes by in waiting for them.
-    cargo.args(["--ignored", "--test-threads=2", "--show-output"]);
+    // Three at a time: each has a name server and a broker of its own, and most of its time goes by in waiting for them.
+    cargo.args(["--ignored", "--test-threads=3", "--show-output"]);
     cargo.env("ONCEFLOW_IMAGE", repository).env("ONCEFLOW_CONTAINER_OWNER", format!("{}/{me}", host()));
     if long {
         cargo.env("ONCEFLOW_LONG", "1");

@@ -51,6 +51,16 @@ pub(crate) fn check(command: &mut Command) -> Outcome {
     if ended.success() { Ok(()) } else { Err(format!("`{}` failed: {ended}", shown(command))) }
 }
 
+/// The same, with everything that it prints shown when it has ended: for one that runs beside another.
+pub(crate) fn check_later(command: &mut Command) -> Outcome {
+    let output = command.output().map_err(|error| format!("cannot run {}: {error}", shown(command)))?;
+    eprintln!("$ {}", shown(command));
+    for printed in [&output.stdout, &output.stderr] {
+        eprint!("{}", String::from_utf8_lossy(printed));
+    }
+    if output.status.success() { Ok(()) } else { Err(format!("`{}` failed: {}", shown(command), output.status)) }
+}
+
 /// The exit code of a child, as our own.
 pub(crate) fn code(ended: ExitStatus) -> ExitCode {
     // Ended by a signal: shells say 128 + signal, which nobody here needs; it only must not be 0.

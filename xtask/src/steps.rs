@@ -27,6 +27,15 @@ pub(crate) enum Trouble {
     Missing(String),
 }
 
+impl From<Trouble> for End {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Failed(why) => End::Failed(why),
+            Trouble::Missing(what) => End::Skipped(what),
+        }
+    }
+}
+
 impl From<String> for Trouble {
     fn from(why: String) -> Self {
         Trouble::Failed(why)
@@ -60,12 +69,33 @@ impl Steps {
             compiled(needs)?;
             body()
         };
-        let end = match tried() {
-            Ok(()) => End::Passed,
-            Err(Trouble::Failed(why)) => End::Failed(why),
-            Err(Trouble::Missing(what)) => End::Skipped(what),
-        };
+        let end = tried().map_or_else(End::from, |()| End::Passed);
         self.end(name, watch.elapsed(), end);
+    }
+
+    /// Runs a step while others run, which `meanwhile` adds. For one that mostly waits, and shows what it prints at its end.
+    pub(crate) fn run_beside(
+        &mut self,
+        name: &str,
+        needs: &[Need],
+        body: impl FnOnce() -> Outcome + Send,
+        meanwhile: impl FnOnce(&mut Self),
+    ) {
+        eprintln!("\n=== {name}, beside the next step");
+        let able = machine::ensure(needs).map_err(Trouble::from).and_then(|()| Ok(compiled(needs)?));
+        if let Err(trouble) = able {
+            self.end(name, Duration::ZERO, trouble.into());
+            return meanwhile(self);
+        }
+        std::thread::scope(|scope| {
+            let step = scope.spawn(|| {
+                let watch = Stopwatch::start();
+                (body(), watch.elapsed())
+            });
+            meanwhile(self);
+            let (end, time) = step.join().unwrap_or_else(|_| (Err("panicked".to_owned()), Duration::ZERO));
+            self.end(name, time, end.map_or_else(End::Failed, |()| End::Passed));
+        });
     }
 
     /// Notes a step that was not run, and why.
@@ -136,6 +166,8 @@ mod tests {
         steps.skip("absent", "no broker wanted");
         steps.run_if_able("unable", &[], || Err(Trouble::Missing("no engine".to_owned())));
         assert!(steps.table().ends_with("\n1 passed, 1 failed, 2 skipped\n"));
+        steps.run_beside("beside", &[], || Err("late".to_owned()), |steps| steps.run("meanwhile", &[], || Ok(())));
+        assert!(steps.table().ends_with("\n2 passed, 2 failed, 2 skipped\n"));
         assert!(steps.table().contains("SKIPPED  no broker wanted"));
         assert!(steps.table().contains("SKIPPED  no engine"));
     }

@@ -65,7 +65,9 @@ pub(crate) fn crash(args: &CrashArgs) -> ExitCode {
     let mut steps = Steps::default();
     let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
     let tests = Args { long: args.long, no_broker: false };
-    steps.run("crash matrix on a real broker", &needs, || on_broker(&tests, &args.broker_version, &CRASH_MATRIX));
+    steps.run("crash matrix on a real broker", &needs, || {
+        on_broker(&tests, &args.broker_version, &CRASH_MATRIX, run::check)
+    });
     steps.finish()
 }
 
@@ -86,9 +88,9 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
         return;
     }
     let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
-    steps.run("tests on a real broker", &needs, || on_broker(args, VERSION, &["--tests"]));
-    steps.run(&oldest, &needs, || on_broker(args, VERSION_OLDEST, &CALIBRATION));
-    containers::add(steps, &[], args.long);
+    steps.run("tests on a real broker", &needs, || on_broker(args, VERSION, &["--tests"], run::check));
+    let calibrated = || on_broker(args, VERSION_OLDEST, &CALIBRATION, run::check_later);
+    steps.run_beside(&oldest, &needs, calibrated, |steps| containers::add(steps, &[], args.long));
     let (name, minutes) = if args.long { ("soak, an hour, 240 kills", 60) } else { ("soak, 3 minutes, 12 kills", 3) };
     steps.run(name, &needs, || soak::soak(&soak::Args::of(minutes)));
 }
@@ -122,20 +124,23 @@ fn model() -> Outcome {
     }
 }
 
+/// How a command is run, and its output shown.
+type Check = fn(&mut Command) -> Outcome;
+
 /// Starts two brokers, runs the tests, and removes the brokers whatever happened. If this program is killed, the guard
 /// kills them.
-fn on_broker(args: &Args, version: &str, which: &[&str]) -> Outcome {
+fn on_broker(args: &Args, version: &str, which: &[&str], check: Check) -> Outcome {
     java::compile()?;
     let folder = scratch("test")?;
     let open = Instance::open(&folder.join("open"))?;
     let closed = Instance::open(&folder.join("acl"))?;
-    let result = tested(args, version, which, [&open, &closed]);
+    let result = tested(args, version, which, [&open, &closed], check);
     let removed = open.destroy().and(closed.destroy());
     let _ = std::fs::remove_dir(&folder);
     result.and(removed)
 }
 
-fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance; 2]) -> Outcome {
+fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance; 2], check: Check) -> Outcome {
     let (version, bound_to) = (Some(version.to_owned()), Some(std::process::id()));
     let bound = StartOptions { version: version.clone(), bound_to, ..StartOptions::default() };
     let checks = StartOptions {
@@ -164,5 +169,5 @@ fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance
     cargo.env("ONCEFLOW_BROKER_KILL", kill).env("ONCEFLOW_BROKER_START", start);
     cargo.env("ONCEFLOW_XTASK", xtask).envs(version.map(|version| ("ONCEFLOW_ROCKETMQ_VERSION", version)));
     // One at a time: they kill and restart brokers, and two cores hold no more.
-    run::check(cargo.args(which).args(["--", "--ignored", "--test-threads=1", "--show-output"]))
+    check(cargo.args(which).args(["--", "--ignored", "--test-threads=1", "--show-output"]))
 }
