@@ -80,6 +80,8 @@ impl Store {
             .worker_threads(WORKER_THREADS)
             .cache_size(options.cache_bytes)
             .max_journaling_size(options.journal_bytes_max)
+            // What is large here, frames and epochs, is compressed already.
+            .journal_compression(CompressionType::None)
             .open()?;
         let small = || {
             let keyspace = KeyspaceCreateOptions::default()
