@@ -20,6 +20,8 @@ pub(super) struct Cache<K, V> {
     slots: Vec<Slot<K, V>>,
     entries_max: usize,
     hand: usize,
+    /// Slots that hold nothing and are in no index: what was removed leaves when it is written back.
+    free: Vec<u32>,
     /// Slots that were changed, in the order of their first change; a slot written out early may still be listed.
     changed: Vec<u32>,
 }
@@ -44,8 +46,14 @@ impl<K: Eq + Hash, V> Cache<K, V> {
             slots: Vec::new(),
             entries_max: entries_max.clamp(1, u32::MAX as usize),
             hand: 0,
+            free: Vec::new(),
             changed: Vec::new(),
         }
+    }
+
+    /// How many entries there is room for.
+    pub(super) fn entries_max(&self) -> usize {
+        self.entries_max
     }
 
     #[inline]
@@ -64,7 +72,7 @@ impl<K: Eq + Hash, V> Cache<K, V> {
     }
 
     /// Adds an entry that is not there, clean. When there is no room, the entry that leaves is handed to `write` first
-    /// if it is changed.
+    /// if it is changed; the second result says whether it had a value.
     pub(super) fn insert(
         &mut self,
         hash: u64,
@@ -72,28 +80,34 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         value: Option<V>,
         time: Timestamp,
         write: impl FnOnce(&Slot<K, V>) -> Result<()>,
-    ) -> Result<u32> {
+    ) -> Result<(u32, bool)> {
         let slot = Slot { key, value, time, hash, dirty: false, used: true };
-        let at = if self.slots.len() < self.entries_max {
+        let (at, left) = if let Some(at) = self.free.pop() {
+            *self.slots.get_mut(at as usize).ok_or_else(lost)? = slot;
+            (at, false)
+        } else if self.slots.len() < self.entries_max {
             self.slots.push(slot);
-            self.slots.len() - 1
+            // `entries_max` is at most `u32::MAX`.
+            (u32::try_from(self.slots.len() - 1).map_err(|_| lost())?, false)
         } else {
-            let at = self.choose();
-            let place = self.slots.get_mut(at).ok_or_else(lost)?;
-            if place.dirty {
-                write(place)?;
-            }
-            let old_hash = std::mem::replace(place, slot).hash;
-            if let Ok(entry) = self.index.find_entry(old_hash, |other| *other as usize == at) {
-                entry.remove();
-            }
-            at
+            self.replace(slot, write)?
         };
-        // `entries_max` is at most `u32::MAX`.
-        let at = u32::try_from(at).map_err(|_| lost())?;
         let slots = &self.slots;
         self.index.insert_unique(hash, at, |slot| slots.get(*slot as usize).map_or(0, |slot| slot.hash));
-        Ok(at)
+        Ok((at, left))
+    }
+
+    /// Puts a slot in the place of another one; says where, and whether the other one had a value.
+    fn replace(&mut self, slot: Slot<K, V>, write: impl FnOnce(&Slot<K, V>) -> Result<()>) -> Result<(u32, bool)> {
+        let at = self.choose();
+        let place = self.slots.get_mut(at).ok_or_else(lost)?;
+        if place.dirty {
+            write(place)?;
+        }
+        let old = std::mem::replace(place, slot);
+        let at = u32::try_from(at).map_err(|_| lost())?;
+        unlist(&mut self.index, old.hash, at);
+        Ok((at, old.value.is_some()))
     }
 
     fn choose(&mut self) -> usize {
@@ -120,13 +134,18 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         Ok((self.slots.get_mut(at as usize).ok_or_else(lost)?, &mut self.changed))
     }
 
-    /// Hands every changed entry to `write`, in the order of the first changes, and counts them as clean.
+    /// Hands every changed entry to `write`, in the order of the first changes, and counts them as clean. Those that were
+    /// removed leave.
     pub(super) fn write_back(&mut self, mut write: impl FnMut(&Slot<K, V>) -> Result<()>) -> Result<()> {
         for at in self.changed.drain(..) {
             let slot = self.slots.get_mut(at as usize).ok_or_else(lost)?;
             if slot.dirty {
                 write(slot)?;
                 slot.dirty = false;
+                if slot.value.is_none() {
+                    unlist(&mut self.index, slot.hash, at);
+                    self.free.push(at);
+                }
             }
         }
         Ok(())
@@ -134,7 +153,14 @@ impl<K: Eq + Hash, V> Cache<K, V> {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// Takes a slot out of the index.
+fn unlist(index: &mut HashTable<u32>, hash: u64, at: u32) {
+    if let Ok(entry) = index.find_entry(hash, |other| *other == at) {
+        entry.remove();
     }
 }
 

@@ -3,10 +3,15 @@
 use super::cache::{CACHE_ENTRIES_DEFAULT, Cache, Slot};
 use super::form::{self, NO_TIME};
 use super::{Migration, TableId, TaskState, TimeToLive, part_name};
-use crate::codec::{Key, StateValue, encode_key};
-use onceflow_storage::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::codec::{Key, StateValue, decode_key, encode_key};
+use onceflow_storage::{KEY_BYTES_MAX, Order, VALUE_BYTES_MAX};
 use onceflow_types::{Error, Name, Result, Timestamp};
 use std::fmt;
+
+/// Most bytes of a table that are loaded when it is opened; of a larger one, entries are loaded as they are asked for.
+const LOAD_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the table's number before each key.
+const PREFIX_BYTES: usize = 2;
 
 /// A table of one value per key, with the entries in use kept decoded: a hot key costs no decoding or encoding per
 /// record.
@@ -37,6 +42,9 @@ pub struct ValueTable<K, V> {
     name: Name,
     id: Option<TableId>,
     cache: Cache<K, V>,
+    /// How many entries the state has that are not in the cache, where that is known: 0 means that a key which is not in
+    /// the cache has no value, and nobody has to look.
+    outside: Option<u64>,
     migration: Option<Migration<V>>,
     key_bytes: Vec<u8>,
     value_bytes: Vec<u8>,
@@ -65,6 +73,7 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
             name,
             id: None,
             cache: Cache::new(entries_max),
+            outside: None,
             migration: None,
             key_bytes: vec![],
             value_bytes: vec![],
@@ -81,14 +90,36 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     ///
     /// # Errors
     /// `Invalid` when the state has no room for another table.
+    /// `Corrupt` when an entry cannot be read.
     pub fn open(&mut self, state: &mut TaskState) -> Result<()> {
-        self.id = Some(state.table(&self.name)?);
-        Ok(())
+        let id = state.table(&self.name)?;
+        self.bind(id, state)
     }
 
     /// Binds the table to a part of the state of the operator that has the table's name.
     pub(crate) fn open_part(&mut self, part: &str, state: &mut TaskState) -> Result<()> {
-        self.id = Some(state.part_of_table(&self.name, part)?);
+        let id = state.part_of_table(&self.name, part)?;
+        self.bind(id, state)
+    }
+
+    /// Loads a table that is small, so that all of it is known.
+    fn bind(&mut self, id: TableId, state: &TaskState) -> Result<()> {
+        self.id = Some(id);
+        self.outside = None;
+        let (mut entries, mut bytes) = (0, 0);
+        let mut cursor = state.scan(id, Order::Ascending)?;
+        while let Some((key, value)) = cursor.next()? {
+            entries += 1;
+            bytes += key.len() + value.len();
+            if entries > self.cache.entries_max() || bytes > LOAD_BYTES_MAX {
+                return Ok(());
+            }
+            let key: K = decode_key(key.get(PREFIX_BYTES..).unwrap_or_default()).map_err(|e| e.context(&self.name))?;
+            let (value, time) = form::decode(value, self.migration.as_ref()).map_err(|e| e.context(&self.name))?;
+            let hash = self.cache.hash(&key);
+            self.cache.insert(hash, key, Some(value), time, |_| Ok(()))?;
+        }
+        self.outside = Some(0);
         Ok(())
     }
 
@@ -128,13 +159,21 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     fn load(&mut self, hash: u64, key: &K, state: &mut TaskState) -> Result<u32> {
         let id = bound(self.id, &self.name)?;
         encode_table_key(id, key, &mut self.key_bytes)?;
-        let stored = state.get(&self.key_bytes, &mut self.value_bytes)?.then_some(&self.value_bytes);
-        let decoded =
-            stored.map(|bytes| form::decode(bytes, self.migration.as_ref()).map_err(|e| e.context(&self.name)));
-        let (value, time) = decoded.transpose()?.map_or((None, NO_TIME), |(value, time)| (Some(value), time));
+        let stored = self.outside != Some(0) && state.get(&self.key_bytes, &mut self.value_bytes)?;
+        let (value, time) = if stored {
+            let decoded = form::decode(&self.value_bytes, self.migration.as_ref());
+            let (value, time) = decoded.map_err(|e| e.context(&self.name))?;
+            (Some(value), time)
+        } else {
+            (None, NO_TIME)
+        };
         let place = Place { name: &self.name, id, version: self.migration.as_ref().map_or(0, Migration::version) };
         let (key_bytes, value_bytes) = (&mut self.key_bytes, &mut self.value_bytes);
-        self.cache.insert(hash, key.clone(), value, time, |slot| write(&place, slot, key_bytes, value_bytes, state))
+        let write = |slot: &Slot<K, V>| write(&place, slot, key_bytes, value_bytes, state);
+        let (at, left) = self.cache.insert(hash, key.clone(), value, time, write)?;
+        // At most all entries of the state leave, and none comes that was not outside.
+        self.outside = self.outside.map(|outside| outside + u64::from(left) - u64::from(stored));
+        Ok(at)
     }
 
     /// Writes every change of the open epoch into the overlay. The entries stay in the cache.
@@ -299,7 +338,7 @@ impl<K, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
 mod tests {
     use super::*;
     use crate::testing::commit_point;
-    use onceflow_storage::{MemoryStore, Order, Overlay};
+    use onceflow_storage::{MemoryStore, Overlay};
     use onceflow_types::ErrorKind;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -423,14 +462,37 @@ mod tests {
 
     #[test]
     fn state_of_a_newer_format_or_damaged_state_is_a_typed_error() {
-        let (mut state, mut table) = empty(4);
-        let key = [&table.id.unwrap().prefix()[..], &[7]].concat();
         for (bytes, kind) in
             [(&[][..], ErrorKind::Corrupt), (&[9, 0], ErrorKind::Invalid), (&[1, 5], ErrorKind::Corrupt)]
         {
+            let (mut state, mut table) = empty(1);
+            table.entry(&1, &mut state).unwrap().set("good".into());
+            table.seal(&mut state).unwrap();
+            let key = [&table.id.unwrap().prefix()[..], &[7]].concat();
             state.put(&key, bytes);
-            assert_eq!(table.entry(&7, &mut state).unwrap_err().kind(), kind, "{bytes:?}");
+            let open = |cache| Table::with_cache(Name::new("t").unwrap(), cache);
+            let error = open(4).open(&mut state).unwrap_err();
+            assert_eq!(error.kind(), kind, "a small table is read at once: {bytes:?}");
+            let mut large = open(1);
+            large.open(&mut state).unwrap();
+            assert_eq!(large.entry(&1, &mut state).unwrap().get().map(String::as_str), Some("good"));
+            assert_eq!(large.entry(&7, &mut state).unwrap_err().kind(), kind, "{bytes:?}");
         }
+    }
+
+    // Aim: a key that cannot have a value costs no look into the store. Method: one is put there behind the table's back.
+    #[test]
+    fn nobody_looks_for_what_cannot_be_there() {
+        let (mut state, mut table) = empty(4);
+        let is_seen = |table: &mut Table, state: &mut TaskState, key: u8| {
+            state.put(&[&table.id.unwrap().prefix()[..], &[key]].concat(), &[1, 1, b'x']);
+            table.entry(&key, state).unwrap().get().is_some()
+        };
+        assert!((0..20).all(|key| !is_seen(&mut table, &mut state, key)), "what is absent leaves unnoticed");
+        for key in 20..25 {
+            table.entry(&key, &mut state).unwrap().set("a".into());
+        }
+        assert!(is_seen(&mut table, &mut state, 30), "one of them had to leave, so anything may be outside");
     }
 
     #[test]

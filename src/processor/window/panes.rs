@@ -100,14 +100,15 @@ impl<K: Key, S: crate::codec::StateValue + Data> Panes<K, S> {
         undoable: bool,
         work: &mut Work<'_, K, T, G>,
     ) -> Result<()> {
-        let due = self.table.entry(place, work.state)?.get().map(|pane| pane.armed);
+        let mut entry = self.table.entry(place, work.state)?;
+        let due = entry.get().map(|pane| pane.armed);
         if let Some(armed) = due.filter(|armed| *armed <= work.now.as_millis()) {
             // The epoch had no room for it. What comes now is not part of it.
             write_place(place, &mut self.what)?;
             work.remove_timer(armed, &self.what)?;
             self.fire_at(place, armed, work)?;
+            entry = self.table.entry(place, work.state)?;
         }
-        let mut entry = self.table.entry(place, work.state)?;
         let before = entry.get().map(|pane| pane.armed);
         if undoable {
             self.undo.push((place.1, entry.get().cloned()));

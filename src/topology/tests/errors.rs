@@ -1,6 +1,7 @@
 //! Error policies: nothing is lost silently, and a record that fails changes nothing.
 
 use super::{Number, driver, program, send, texts};
+use crate::Config;
 use crate::codec::{Bytes, Encode, Json, Postcard, Utf8};
 use crate::output::{MESSAGE_BYTES_MAX, Output};
 use crate::processor::{
@@ -180,15 +181,19 @@ fn a_sum_out_of_range_is_a_record_error_and_leaves_the_state_alone() {
 
 #[test]
 fn a_count_at_its_limit_is_a_record_error() {
-    let mut driver = driver(|builder| {
+    let topology = program(|builder| {
         let counts = builder.source("in", Number).key_by(|_| 0u8).partitioned_by_key().count("counts");
         counts.on_error(ErrorPolicy::Skip).values().sink("out", "out", Json::new());
-    });
+    })
+    .unwrap();
+    let mut driver = TestDriver::new(&topology).unwrap();
     let state = driver.state_mut(0).unwrap();
     let table = state.table(&Name::new("counts").unwrap()).unwrap();
     let mut value = vec![];
     Postcard::new().encode(&(u64::MAX - 1), &mut value).unwrap();
     state.put(&[&table.prefix()[..], &[0]].concat(), &value);
+    driver.commit().unwrap();
+    driver.restart_with(&topology, Config::default()).unwrap();
     send(&mut driver, "in", [1, 1, 1]);
     driver.commit().unwrap();
     assert_eq!(texts(&driver, "out"), [u64::MAX.to_string()]);

@@ -136,8 +136,7 @@ fn a_changed_program_goes_on_with_its_state_on_fjall() {
 #[test]
 fn a_value_that_no_migration_reads_stops_the_task() {
     let stop = |driver: &mut TestDriver, topology: &Topology| {
-        driver.restart_with(topology, upgrade()).unwrap();
-        driver.commit().unwrap_err()
+        driver.restart_with(topology, upgrade()).and_then(|()| driver.commit()).unwrap_err()
     };
     let mut driver = TestDriver::new(&first()).unwrap();
     send(&mut driver, &[300]);
@@ -152,8 +151,7 @@ fn a_value_that_no_migration_reads_stops_the_task() {
     // Back again: the value has a version that the first program does not know.
     driver.send("in", b"2").unwrap();
     let dropped = Config { allow_dropped: vec!["largest".to_owned()], ..upgrade() };
-    driver.restart_with(&first(), dropped).unwrap();
-    let newer = driver.commit().unwrap_err();
+    let newer = driver.restart_with(&first(), dropped).and_then(|()| driver.commit()).unwrap_err();
     assert_eq!(newer.kind(), ErrorKind::Invalid, "{newer}");
 }
 
