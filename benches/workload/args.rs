@@ -64,6 +64,9 @@ pub struct Args {
     /// Measure the time to restore this many keys instead (the work is W1, each key once).
     #[arg(long, value_name = "KEYS")]
     pub restore: Option<u64>,
+    /// Measure CPU time in parts of a baseline's instead, and fail above this ratio.
+    #[arg(long, value_name = "RATIO")]
+    pub guard: Option<f64>,
     /// Tells the topics of this run apart on a broker.
     #[arg(long, hide = true)]
     pub run: Option<u32>,

@@ -4,7 +4,8 @@ use crate::programs::{Names, Workload};
 use crate::spec::{Generator, QUEUES};
 use futures_util::future::try_join_all;
 use onceflow::log::{Log, MessageBatch, Queues, TopicSpec};
-use onceflow::types::{Partition, Result};
+use onceflow::types::{Error, Partition, Result};
+use std::time::Duration;
 
 /// Records of one send.
 const BATCH: usize = 1_000;
@@ -19,10 +20,35 @@ pub async fn load(log: &dyn Log, workload: Workload, names: &Names, generator: G
             input.send().await?;
         }
     }
+    let mut messages = records;
     if workload == Workload::W2 {
         input.close_windows(generator, records)?;
+        messages += u64::from(QUEUES);
     }
-    input.send().await
+    input.send().await?;
+    until_readable(log, &names.inputs, messages).await
+}
+
+/// Waits until so many messages can be read in the topics: a broker that has acknowledged them may still have work to do
+/// before, which nobody else's time is to contain.
+pub async fn until_readable(log: &dyn Log, topics: &[String], messages: u64) -> Result<()> {
+    const TIME_MAX: Duration = Duration::from_secs(120);
+    let deadline = tokio::time::Instant::now() + TIME_MAX;
+    loop {
+        let mut readable = 0;
+        for topic in topics {
+            for queue in log.partitions(topic).await? {
+                readable += log.offsets(&queue).await?.next.get();
+            }
+        }
+        if readable >= messages {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > deadline {
+            return Err(Error::retry(format!("not all can be read: readable={readable} messages={messages}")));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Creates the topics of a run.

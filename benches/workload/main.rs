@@ -13,6 +13,7 @@
 mod args;
 mod consumer;
 mod expected;
+mod guard;
 mod latency;
 mod load;
 mod measure;
@@ -60,10 +61,11 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 async fn measure(args: &Args, place: &Place) -> Result<bool> {
-    let (result, exact) = match args.restore {
-        Some(_) => restore::run(args, place).await?,
-        None if args.latency.is_some() => latency::run(args, place).await?,
-        None => throughput::run(args, place).await?,
+    let (result, exact) = match args {
+        Args { restore: Some(_), .. } => restore::run(args, place).await?,
+        Args { latency: Some(_), .. } => latency::run(args, place).await?,
+        Args { guard: Some(ratio_max), .. } => guard::run(args, place, *ratio_max).await?,
+        _ => throughput::run(args, place).await?,
     };
     let Some(path) = &args.json else { return Ok(exact) };
     let text = format!("{}\n", Value::Object(result));

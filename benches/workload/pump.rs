@@ -1,8 +1,9 @@
 //! The bare pump: what log and client reach on this machine when nothing is processed. It reads the same input through the
 //! same client and sends as many messages of the same size as the job did. For output by half messages: as many halves,
-//! each ended by a commit.
+//! each ended by a commit. Its time, as the job's, ends when all of them can be read.
 
 use crate::args::{Args, Role};
+use crate::load::until_readable;
 use crate::measure::Usage;
 use crate::place::{Place, failed};
 use crate::throughput::Measured;
@@ -115,18 +116,20 @@ pub async fn part(args: &Args, place: &Place) -> Result<()> {
     let outputs = log.partitions(&topic).await?;
     let before = Usage::now(args.broker_pid);
     let start = tokio::time::Instant::now();
-    if args.delivery == "transactional" {
-        halves(&*log, &outputs, load).await?;
+    let sent = if args.delivery == "transactional" {
+        halves(&*log, &outputs, load).await?
     } else {
-        pump(&log, place, &outputs, load).await?;
-    }
+        pump(&log, place, &outputs, load).await?
+    };
+    until_readable(&*log, &[topic], sent).await?;
     let seconds = start.elapsed().as_secs_f64();
     let [cpu_s, broker_cpu_s] = Usage::now(args.broker_pid).since(before).seconds();
     println!("{}", json!({ "seconds": seconds, "cpu_s": cpu_s, "broker_cpu_s": broker_cpu_s }));
     Ok(())
 }
 
-async fn pump(log: &Arc<dyn Log>, place: &Place, outputs: &[Partition], load: Load) -> Result<()> {
+/// How many messages were sent: a few less than asked for, where the queues' shares are rounded.
+async fn pump(log: &Arc<dyn Log>, place: &Place, outputs: &[Partition], load: Load) -> Result<u64> {
     let mut inputs = Vec::new();
     for topic in &place.names.inputs {
         for partition in log.partitions(topic).await? {
@@ -136,16 +139,17 @@ async fn pump(log: &Arc<dyn Log>, place: &Place, outputs: &[Partition], load: Lo
     }
     let all: u64 = inputs.iter().map(|(_, end)| end.get()).sum();
     let full = Arc::new(load.batch(load.per_batch())?);
-    let mut pipes: Vec<tokio::task::JoinHandle<Result<()>>> = Vec::new();
+    let mut pipes: Vec<tokio::task::JoinHandle<Result<u64>>> = Vec::new();
     for (number, (input, end)) in inputs.into_iter().enumerate() {
         let output = outputs[number % outputs.len()].clone();
         let pipe = Pipe { log: log.clone(), input, end, output, load, full: full.clone(), all };
         pipes.push(tokio::spawn(async move { pipe.run().await }));
     }
+    let mut sent = 0;
     for pipe in pipes {
-        pipe.await.map_err(|e| Error::bug("the pump broke").with_source(e))??;
+        sent += pipe.await.map_err(|e| Error::bug("the pump broke").with_source(e))??;
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// One queue of the input, pumped into one queue of the output.
@@ -161,7 +165,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    async fn run(&self) -> Result<()> {
+    async fn run(&self) -> Result<u64> {
         let (mut at, mut sent) = (Offset::ZERO, 0);
         let mut sends = FuturesUnordered::new();
         while at < self.end {
@@ -183,7 +187,7 @@ impl Pipe {
         while let Some(done) = sends.next().await {
             finished(done)?;
         }
-        Ok(())
+        Ok(sent)
     }
 
     fn send(&self, count: u64) -> Result<tokio::task::JoinHandle<Result<()>>> {
@@ -199,7 +203,7 @@ fn finished(done: std::result::Result<Result<()>, tokio::task::JoinError>) -> Re
 }
 
 /// Half messages, each ended as soon as it is there.
-async fn halves(log: &dyn Log, outputs: &[Partition], load: Load) -> Result<()> {
+async fn halves(log: &dyn Log, outputs: &[Partition], load: Load) -> Result<u64> {
     let half = load.batch(1)?;
     let all = stream::iter((0..load.messages).map(|number| {
         let (half, output) = (&half, &outputs[number as usize % outputs.len()]);
@@ -208,5 +212,6 @@ async fn halves(log: &dyn Log, outputs: &[Partition], load: Load) -> Result<()> 
             log.end(&prepared.handle, End::Commit).await.map(|_| ())
         }
     }));
-    all.buffer_unordered(HALVES_MAX).try_collect().await
+    all.buffer_unordered(HALVES_MAX).try_collect::<()>().await?;
+    Ok(load.messages)
 }

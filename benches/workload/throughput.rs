@@ -40,7 +40,8 @@ pub struct Measured {
     pub rss_peak_mb: Option<f64>,
 }
 
-async fn measured(args: &Args, log: Arc<dyn Log>, place: &Place) -> Result<Measured> {
+/// Runs the job until all is published.
+pub async fn measured(args: &Args, log: Arc<dyn Log>, place: &Place) -> Result<Measured> {
     let topology = programs::topology(args.workload, &place.names, args.delivery())?;
     let builder = Runtime::builder(topology, log, place.stores(args)).config(args.config());
     let before = Usage::now(args.broker_pid);

@@ -2,6 +2,7 @@
 //! broker of its own when the log is one, runs the program once for each combination, and prints tables.
 
 mod chart;
+pub(crate) mod guard;
 mod host;
 mod ours;
 mod peers;
@@ -12,7 +13,7 @@ mod table;
 
 use crate::broker::scratch;
 use crate::machine::{self, Need};
-use crate::{Outcome, rocksdb, run};
+use crate::{Outcome, rocksdb};
 use plan::Step;
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -23,16 +24,16 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to do with the records; several with commas, or all
-    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["w1", "w2", "w3", "w4", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present_any = ["report", "guard"], value_parser = ["w1", "w2", "w3", "w4", "all"])]
     workload: Vec<String>,
     /// Where the records come from and go to; several with commas, or all
-    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["embedded", "rocketmq", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present_any = ["report", "guard"], value_parser = ["embedded", "rocketmq", "all"])]
     log: Vec<String>,
     /// Where the state is kept; several with commas, or all
-    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["memory", "fjall", "rocksdb", "sled", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present_any = ["report", "guard"], value_parser = ["memory", "fjall", "rocksdb", "sled", "all"])]
     store: Vec<String>,
     /// How output reaches its readers; several with commas, or all
-    #[arg(long, value_delimiter = ',', required_unless_present = "report", value_parser = ["transactional", "outbox", "framed", "all"])]
+    #[arg(long, value_delimiter = ',', required_unless_present_any = ["report", "guard"], value_parser = ["transactional", "outbox", "framed", "all"])]
     delivery: Vec<String>,
     /// Number of input records
     #[arg(long, value_name = "N")]
@@ -74,6 +75,9 @@ pub(crate) struct Args {
     /// Measure nothing: make the tables and charts of `docs/benchmarks.md` from files that `--json` wrote; several with commas
     #[arg(long, value_name = "FILE", value_delimiter = ',', exclusive = true)]
     report: Vec<PathBuf>,
+    /// Measure only what a step of `cargo xtask test` does: CPU time per record in parts of a baseline's
+    #[arg(long, exclusive = true)]
+    guard: bool,
     /// Also append each result to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -83,15 +87,18 @@ pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
     if !args.report.is_empty() {
         return report::write(&args.report).map(|()| ExitCode::SUCCESS);
     }
+    if args.guard {
+        return guard::step().map(|()| ExitCode::SUCCESS);
+    }
     machine::ensure(&args.needs()).map_err(|missing| missing.0)?;
     if !args.is_plain() {
         rocksdb::ensure()?;
     }
     // Built before a broker starts, so that compiling and serving do not share the machine.
-    run::check(run::cargo(args.cargo())?.arg("--no-run"))?;
+    let program = ours::build(&args.cargo())?;
     args.peers.as_deref().map_or(Ok(()), peers::build)?;
     let scratch = scratch("bench")?;
-    let results = measure_all(args, &scratch);
+    let results = measure_all(args, &program, &scratch);
     std::fs::remove_dir_all(&scratch).map_err(|error| format!("cannot remove {}: {error}", scratch.display()))?;
     let results = results?;
     println!("{}\n{}", table::tables(&results), ratios::ratios(&results));
@@ -102,13 +109,13 @@ pub(crate) fn main(args: &Args) -> Outcome<ExitCode> {
     Ok(if exact == results.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn measure_all(args: &Args, scratch: &Path) -> Outcome<Vec<Value>> {
+fn measure_all(args: &Args, program: &Path, scratch: &Path) -> Outcome<Vec<Value>> {
     let mut results = Vec::new();
     let (date, machine) = (host::date(), host::machine());
     for _ in 0..args.rounds {
         for step in plan::round(args) {
             let mut result = match (&step, &args.peers) {
-                (Step::Ours(planned), _) => ours::measure(args, planned, scratch)?,
+                (Step::Ours(planned), _) => ours::measure(program, planned, scratch)?,
                 (Step::Peer(planned), Some(folder)) => planned.measure(folder)?,
                 (Step::Peer(_), None) => continue,
             };

@@ -17,6 +17,7 @@
 //! | `ONCEFLOW_LONG` | `1` with `--long`: more records, more kills |
 //! | `ONCEFLOW_LONG_DONE` | the folder where parts of a long run that are done are noted, so that it can be broken off |
 
+use crate::bench::guard;
 use crate::broker::{Instance, StartOptions, VERSION, VERSION_OLDEST, scratch};
 use crate::machine::{BROKER, JAVA_CLIENTS, Need, ROCKSDB};
 use crate::steps::Steps;
@@ -80,6 +81,7 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     steps.run("guide, built by mdBook", &[], book::step);
     steps.run("dimensions from databases", &[], || run::check(&mut run::cargo_of("sqlx", "test")?));
     steps.run("simulation", ROCKSDB, || sim::step(args.long));
+    steps.run("CPU time per record, against a baseline", ROCKSDB, guard::step);
     let oldest = format!("calibration and contract on RocketMQ {VERSION_OLDEST}");
     if args.no_broker {
         for step in ["tests on a real broker", &oldest, containers::STEP, "soak"] {

@@ -1,38 +1,56 @@
-//! Runs our own program.
+//! Builds and runs our own program.
 
-use super::Args;
 use super::plan::Run;
 use crate::broker::{Instance, StartOptions};
-use crate::{Outcome, run};
+use crate::{Outcome, paths, run};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Builds the program and says where it is: what is measured stays the same, whoever works in the checkout meanwhile.
+pub(super) fn build(words: &[&str]) -> Outcome<PathBuf> {
+    let mut cargo = run::cargo(words)?;
+    cargo.args(["--no-run", "--message-format=json-render-diagnostics"]).stderr(Stdio::inherit());
+    eprintln!("$ {}", run::shown(&cargo));
+    let output = cargo.output().map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the build failed: {}", output.status));
+    }
+    executable(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| "the build made no program".to_owned())
+}
+
+fn executable(messages: &str) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut built = messages.filter_map(|message| message.get("executable")?.as_str().map(PathBuf::from));
+    built.next_back()
+}
 
 /// Runs the program once. A broker is started for the run alone, so that no run meets another one's data.
-pub(super) fn measure(args: &Args, planned: &Run, scratch: &Path) -> Outcome<Value> {
+pub(super) fn measure(program: &Path, planned: &Run, scratch: &Path) -> Outcome<Value> {
     if !planned.on_broker {
-        return program(args, &planned.words, scratch, &[]);
+        return once(program, &planned.words, scratch, &[]);
     }
     let instance = Instance::open(&scratch.join("broker"))?;
     let options = StartOptions { bound_to: Some(std::process::id()), full_jvm: true, ..StartOptions::default() };
     let result = instance.start(Some(0), &options).and_then(|address| {
         if planned.warm_up > 0 {
-            program(args, &planned.warm_up_words(), scratch, &["--name-server", &address])?;
+            once(program, &planned.warm_up_words(), scratch, &["--name-server", &address])?;
         }
         let pid = instance.broker_pid().ok_or("the broker has ended")?.to_string();
-        program(args, &planned.words, scratch, &["--name-server", &address, "--broker-pid", &pid])
+        once(program, &planned.words, scratch, &["--name-server", &address, "--broker-pid", &pid])
     });
     instance.destroy()?;
     result
 }
 
 /// A run that fails counts as not exact, and the others are run all the same.
-fn program(args: &Args, words: &[String], scratch: &Path, more: &[&str]) -> Outcome<Value> {
+fn once(program: &Path, words: &[String], scratch: &Path, more: &[&str]) -> Outcome<Value> {
     let file = scratch.join("result.json");
     if file.exists() {
         std::fs::remove_file(&file).map_err(|error| format!("cannot remove {}: {error}", file.display()))?;
     }
-    let mut bench = run::cargo(args.cargo())?;
-    run::status(bench.arg("--").args(words).args(more).arg("--json").arg(&file))?;
+    let mut bench = Command::new(program);
+    run::status(bench.args(words).args(more).arg("--json").arg(&file).current_dir(paths::root()))?;
     Ok(std::fs::read_to_string(&file).map_or_else(|_| failed(words), |text| result(&text, words)))
 }
 
@@ -51,6 +69,14 @@ fn failed(words: &[String]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_is_where_cargo_says() {
+        let messages =
+            "{\"reason\":\"compiler-artifact\",\"executable\":null}\nnoise\n{\"executable\":\"/t/workload-1\"}\n";
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/workload-1")));
+        assert_eq!(executable("{\"reason\":\"build-finished\"}"), None);
+    }
 
     #[test]
     fn a_run_without_a_result_is_not_exact_and_says_what_it_was() {
