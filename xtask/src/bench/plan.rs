@@ -62,9 +62,12 @@ fn runs(args: &Args, workload: &str) -> Vec<Run> {
     runs
 }
 
-/// A fifth of the records: of the JVM peers, too, what they do with the first fifth is not measured.
+/// A fifth of the records: of the JVM peers, too, what they do with the first fifth is not measured. Few records do not warm a
+/// JVM, so there are as many again then.
 fn warm_up(args: &Args, workload: &str) -> u64 {
-    if args.restore.or(args.latency).is_some() { 0 } else { args.records_of(workload).unwrap_or(RECORDS) / 5 }
+    const ENOUGH: u64 = 100_000;
+    let records = args.records_of(workload).unwrap_or(RECORDS);
+    if args.restore.or(args.latency).is_some() { 0 } else { (records / 5).max(records.min(ENOUGH)) }
 }
 
 fn words(args: &Args, workload: &str, given: [(&str, &str); 4]) -> Vec<String> {
@@ -117,12 +120,14 @@ mod tests {
 
     #[test]
     fn a_broker_is_warmed_up_with_a_fifth_of_the_records() {
-        let line = "--workload w1 --log all --store rocksdb --delivery outbox --records 1000 --pump";
+        let line = "--workload w1 --log all --store rocksdb --delivery outbox --records 1000000 --pump";
         let runs = ours(&parse(line).unwrap());
-        assert_eq!([runs[0].warm_up, runs[1].warm_up], [0, 200]);
+        assert_eq!([runs[0].warm_up, runs[1].warm_up], [0, 200_000]);
         assert!(runs[1].words.ends_with(&["--pump".to_owned()]));
         let words = runs[1].warm_up_words().join(" ");
-        assert!(words.ends_with("--records 1000 --records 200") && !words.contains("--pump"), "{words}");
+        assert!(words.ends_with("--records 1000000 --records 200000") && !words.contains("--pump"), "{words}");
+        let few = "--workload w1 --log rocketmq --store rocksdb --delivery outbox --records 50000";
+        assert_eq!(ours(&parse(few).unwrap())[0].warm_up, 50_000);
     }
 
     #[test]
