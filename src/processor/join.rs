@@ -148,6 +148,15 @@ pub(crate) enum Side {
     Right,
 }
 
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Side::Left => Side::Right,
+            Side::Right => Side::Left,
+        }
+    }
+}
+
 /// A value with the stream that it came by.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Sided<L, R> {

@@ -176,6 +176,16 @@ impl Timers {
         Ok(taken)
     }
 
+    /// The next timer of this kind.
+    pub(crate) fn first(&self, kind: TimerKind) -> Option<&Due> {
+        self.open.as_ref().and_then(|open| open.queue(kind).first())
+    }
+
+    /// Takes the next timer of this kind out, if it is due at `now`.
+    pub(crate) fn take_first(&mut self, kind: TimerKind, now: Timestamp, state: &mut TaskState) -> Result<Option<Due>> {
+        self.queue(kind)?.take(now, state)
+    }
+
     /// Sets timers again that were taken.
     pub(crate) fn put_back(&mut self, kind: TimerKind, due: &[Due], state: &mut TaskState) -> Result<()> {
         let queue = self.queue(kind)?;

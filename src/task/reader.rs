@@ -5,7 +5,9 @@ use crate::job::Job;
 use crate::status::Line;
 use onceflow_log::{ReadLimit, RecordBatch};
 use onceflow_types::{Error, ErrorKind, Offset, Partition, Result, Timestamp};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,18 +30,21 @@ pub(crate) struct Pulled {
 /// the task was given up moves nothing.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    receiver: mpsc::Receiver<Result<Pulled>>,
+    /// One for each reader.
+    receivers: Vec<mpsc::Receiver<Result<Pulled>>>,
+    /// Whose turn it is.
+    turn: usize,
     _tasks: JoinSet<()>,
 }
 
 impl Readers {
     /// Starts a reader for each `(source, partition, next offset)`. Needs a `LocalSet` around it.
     pub(crate) fn start(job: &Arc<Job>, line: &Line, partitions: Vec<(usize, Partition, Offset)>) -> Self {
-        let ahead = job.config.read_ahead_batches_max * partitions.len().max(1);
-        let (sender, receiver) = mpsc::channel(ahead);
-        let mut tasks = JoinSet::new();
+        let (mut receivers, mut tasks) = (vec![], JoinSet::new());
         for (source, partition, next) in partitions {
-            let (job, line, sender) = (job.clone(), line.clone(), sender.clone());
+            let (sender, receiver) = mpsc::channel(job.config.read_ahead_batches_max.max(1));
+            receivers.push(receiver);
+            let (job, line) = (job.clone(), line.clone());
             tasks.spawn_local(async move {
                 if let Err(error) = read_on(&job, &line, source, &partition, next, &sender).await {
                     // The task that owns the other end may be gone already; then nobody needs the error.
@@ -47,16 +52,27 @@ impl Readers {
                 }
             });
         }
-        Readers { receiver, _tasks: tasks }
+        Readers { receivers, turn: 0, _tasks: tasks }
     }
 
-    /// The next batch of any partition, in order for each. Cancel safe.
+    /// The next batch of any partition, in order for each. They take turns: where streams meet, what comes by one that runs
+    /// ahead has to wait in the state for the others. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Pulled> {
-        match self.receiver.recv().await {
-            Some(pulled) => pulled,
-            // All readers ended, each with its error sent before; or there are no partitions at all.
-            None => std::future::pending().await,
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Pulled>> {
+        let count = self.receivers.len();
+        for at in (self.turn..count).chain(0..self.turn) {
+            // One that ended has sent its error before. When all have, or there is none, nothing comes any more.
+            if let Some(receiver) = self.receivers.get_mut(at)
+                && let Poll::Ready(Some(pulled)) = receiver.poll_recv(cx)
+            {
+                self.turn = (at + 1) % count;
+                return Poll::Ready(pulled);
+            }
         }
+        Poll::Pending
     }
 }
 

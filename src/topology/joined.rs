@@ -302,6 +302,18 @@ pub struct Joined<K, L, R, O> {
 }
 
 impl<K: Key, L: Data, R: Data, O: Data> Joined<K, L, R, O> {
+    /// How many entries of each side, rows of an interval join or keys of a join of latest values, are kept decoded in memory,
+    /// at least one [[`CACHE_ENTRIES_DEFAULT`]]. An interval join whose open rows fit into memory never reads its store.
+    #[must_use]
+    pub fn cache_entries(self, entries_max: usize) -> Self {
+        self.stream.stream.change(|node| {
+            if let Kind::Join { options } = &mut node.kind {
+                options.cache_entries = entries_max;
+            }
+        });
+        self
+    }
+
     /// The left records that came too late. They are counted in any case.
     ///
     /// ```

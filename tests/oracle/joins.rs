@@ -26,6 +26,8 @@ struct Plan {
     /// Runs of records of one side, each of which is committed before the next one is sent: so the order in which they reach
     /// the join is known.
     runs: Vec<(bool, Vec<(u32, Sent)>)>,
+    /// How many entries of each side the join keeps in memory.
+    entries: usize,
 }
 
 fn draw(dice: &mut Dice) -> Plan {
@@ -54,7 +56,9 @@ fn draw(dice: &mut Dice) -> Plan {
         }
         runs.push((is_left, records));
     }
-    Plan { program, out_of_orderness: dice.within(0, 20), partitions, repartition, runs }
+    let out_of_orderness = dice.within(0, 20);
+    let entries = dice.pick(&[1, 2, 5, 1_000]);
+    Plan { program, out_of_orderness, partitions, repartition, runs, entries }
 }
 
 fn topology(plan: &Plan) -> Topology {
@@ -72,9 +76,9 @@ fn topology(plan: &Plan) -> Topology {
     let (left, right) = (left.key_by(|(key, ..)| *key), right.key_by(|(key, ..)| *key));
     if plan.repartition {
         let left = left.repartition("to-left").queues(plan.partitions);
-        join(&left, &right.repartition("to-right").queues(plan.partitions), plan.program);
+        join(&left, &right.repartition("to-right").queues(plan.partitions), plan.program, plan.entries);
     } else {
-        join(&left.partitioned_by_key(), &right.partitioned_by_key(), plan.program);
+        join(&left.partitioned_by_key(), &right.partitioned_by_key(), plan.program, plan.entries);
     }
     builder.build().unwrap()
 }
@@ -87,6 +91,7 @@ fn join<P: Placement<Option<u8>, Sent>>(
     left: &KeyedStream<Option<u8>, Sent, P>,
     right: &KeyedStream<Option<u8>, Sent, P>,
     program: Program,
+    entries: usize,
 ) {
     let left_row = |left: &Sent, right: Option<&Sent>| -> Pair { (Some(left.2), right.map(|right| right.2)) };
     let both =
@@ -98,6 +103,7 @@ fn join<P: Placement<Option<u8>, Sent>>(
                 (true, false) => $joining.left(left_row),
                 (true, true) => $joining.outer(both),
             };
+            let joined = joined.cache_entries(entries);
             joined.values().sink("out", "out", Json::<Pair>::new());
             joined.late_left_to("late-left", "late", Json::<Late>::new());
             joined.late_right_to("late-right", "late", Json::<Late>::new());

@@ -1,17 +1,23 @@
 //! The interval join: all pairs that are near in time, and rows without a partner once, when they are closed.
 
 mod closing;
+mod header;
+mod memory;
+mod open_rows;
+mod segments;
 mod sequence;
+#[cfg(test)]
+mod tests;
 
-use self::closing::{TIMER_HEAD, timer};
+use self::open_rows::{Bounds, OpenRows, Visit};
 use self::sequence::Sequence;
-use super::rows::{Place, Range, Rows};
+use super::rows::{Moment, Place, Range};
 use super::{JoinKind, JoinOptions, JoinPlace, JoinWindow, Side, Sided, is_missing};
 use crate::codec::{Data, Key, StateValue, encode_key};
 use crate::processor::{BATCH_RECORDS_MAX, Push};
 use crate::record::{Origin, Record};
 use crate::stage::Context;
-use crate::state::{TaskState, TimerKind, Timers};
+use crate::state::TaskState;
 use crate::time::{Progress, is_event_time};
 use onceflow_types::{Result, Timestamp};
 use std::sync::Arc;
@@ -21,10 +27,8 @@ pub(crate) struct IntervalJoin<K, L, R, O, F> {
     window: JoinWindow,
     kind: JoinKind,
     function: Arc<F>,
-    left: Rows<L>,
-    right: Rows<R>,
+    rows: OpenRows<L, R>,
     sequence: Sequence,
-    timers: Timers,
     /// How far the results have come: behind the clock when an epoch had no room for all that was due.
     fired: Timestamp,
     key: Vec<u8>,
@@ -58,10 +62,8 @@ where
             window,
             kind: options.kind,
             function,
-            left: Rows::new(options.table.clone(), "left"),
-            right: Rows::new(options.table.clone(), "right"),
+            rows: OpenRows::new(options.table.clone(), Bounds::of_entries(options.cache_entries)),
             sequence: Sequence::new(options.table.clone()),
-            timers: Timers::new(options.table.clone()),
             fired: Timestamp::MIN,
             key: vec![],
             out: vec![],
@@ -105,74 +107,49 @@ where
         self.key.clear();
         encode_key(&key, &mut self.key)?;
         // Before anything comes out, as a key that is too long is the record's error.
-        Timers::check(TIMER_HEAD + self.key.len())?;
-        match &value {
-            Sided::Left(left) => self.left.encode(&self.key, left)?,
-            Sided::Right(right) => self.right.encode(&self.key, right)?,
-        }
+        self.rows.encode(&self.key, &value)?;
         self.fire_closed(&key, cx)?;
-        let matched = match &value {
-            Sided::Left(left) => self.match_left(left, &arrival, cx)?,
-            Sided::Right(right) => self.match_right(right, &arrival, cx)?,
-        };
-        self.keep(&arrival, matched, cx.state)
-    }
-
-    /// Keeps the row that was encoded before, until it is closed.
-    fn keep(&mut self, arrival: &Arrival<'_, K>, matched: bool, state: &mut TaskState) -> Result<()> {
-        let place = Place { time: arrival.time, sequence: self.sequence.draw()? };
-        match arrival.side {
-            Side::Left => self.left.put(&self.key, place, matched, state)?,
-            Side::Right => self.right.put(&self.key, place, matched, state)?,
-        }
-        let close = Timestamp::from_millis(self.window.close(arrival.side, arrival.time));
-        let what = timer(arrival.side, place, &self.key);
-        self.timers.set(TimerKind::Event, close, &what, state)
+        let found = self.rows.look_up(&self.key, side.other(), cx.state)?;
+        let matched = self.match_rows(found, &value, &arrival, cx)?;
+        let place = Place { time, sequence: self.sequence.draw()? };
+        let moment = Moment { close: self.window.close(side, time), side, place };
+        self.rows.put(found, &self.key, moment, matched, value, cx.state)
     }
 
     /// From where to where the open partners of a record lie.
     fn range(&self, arrival: &Arrival<'_, K>) -> Range {
-        let other = if arrival.side == Side::Left { Side::Right } else { Side::Left };
+        let other = arrival.side.other();
         let first = arrival.time.saturating_sub(self.window.reach(other));
         let first = first.max(self.window.oldest_open(other, self.now()));
         Range::new(first, arrival.time.saturating_add(self.window.reach(arrival.side)))
     }
 
-    fn match_left(&mut self, left: &L, arrival: &Arrival<'_, K>, cx: &mut Context<'_>) -> Result<bool> {
-        let mut range = self.range(arrival);
-        let (mut rows, mut matched) = (vec![], false);
-        while self.right.read(&self.key, &mut range, &mut rows, cx.state)? {
-            for row in &rows {
+    /// Makes a result of a record with each of its open partners; says whether it has one.
+    fn match_rows(
+        &mut self,
+        found: Option<u32>,
+        value: &Sided<L, R>,
+        arrival: &Arrival<'_, K>,
+        cx: &mut Context<'_>,
+    ) -> Result<bool> {
+        let (other, watermark) = (arrival.side.other(), self.output_time());
+        let mut visit = Visit { side: other, range: self.range(arrival), marks: self.kind.keeps(other) };
+        let mut matched = false;
+        loop {
+            let (function, out) = (&*self.function, &mut self.out);
+            let see = |partner: &Sided<L, R>, time: i64| {
                 matched = true;
-                self.pair(left, &row.value, row.place.time, arrival);
-                if !row.matched && self.kind.keeps(Side::Right) {
-                    self.right.mark(&self.key, row.place, cx.state)?;
+                if let Some(result) = pair(function, value, partner) {
+                    let timestamp = Timestamp::from_millis(arrival.time.max(time));
+                    let value = (arrival.key.clone(), result);
+                    out.push(Record { value, timestamp, watermark, origin: arrival.origin });
                 }
+            };
+            if !self.rows.visit(found, &self.key, &mut visit, cx.state, see)? {
+                return Ok(matched);
             }
             self.flush_full(cx)?;
         }
-        Ok(matched)
-    }
-
-    fn match_right(&mut self, right: &R, arrival: &Arrival<'_, K>, cx: &mut Context<'_>) -> Result<bool> {
-        let mut range = self.range(arrival);
-        let (mut rows, mut matched) = (vec![], false);
-        while self.left.read(&self.key, &mut range, &mut rows, cx.state)? {
-            for row in &rows {
-                matched = true;
-                self.pair(&row.value, right, row.place.time, arrival);
-                if !row.matched && self.kind.keeps(Side::Left) {
-                    self.left.mark(&self.key, row.place, cx.state)?;
-                }
-            }
-            self.flush_full(cx)?;
-        }
-        Ok(matched)
-    }
-
-    fn pair(&mut self, left: &L, right: &R, time: i64, arrival: &Arrival<'_, K>) {
-        let result = (self.function)(Some(left), Some(right));
-        self.emit(arrival.key, result, arrival.time.max(time), arrival.origin);
     }
 
     fn flush_full(&mut self, cx: &mut Context<'_>) -> Result<()> {
@@ -182,6 +159,16 @@ where
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<()> {
         self.place.flush(&mut self.out, cx)
     }
+}
+
+/// The result of two values of different sides.
+fn pair<L, R, O>(
+    function: &impl Fn(Option<&L>, Option<&R>) -> Option<O>,
+    one: &Sided<L, R>,
+    other: &Sided<L, R>,
+) -> Option<O> {
+    let ((left, right), (other_left, other_right)) = (one.values(), other.values());
+    function(left.or(other_left), right.or(other_right))
 }
 
 impl<K, L, R, O, F> Push<(K, Sided<L, R>)> for IntervalJoin<K, L, R, O, F>
@@ -194,12 +181,10 @@ where
 {
     fn open(&mut self, state: &mut TaskState) -> Result<()> {
         self.sequence.open(state)?;
-        self.left.open(state)?;
-        self.right.open(state)?;
-        let acted_on = self.timers.open(state)?;
+        let acted_on = self.rows.open(state)?;
         self.place.clock.restore(acted_on);
         // What is due already waited for an epoch with room.
-        self.fired = acted_on.min(self.timers.next(TimerKind::Event).saturating_add(-1));
+        self.fired = acted_on.min(self.rows.next().saturating_add(-1));
         self.place.open(state)
     }
 
@@ -226,7 +211,7 @@ where
 
     fn seal(&mut self, cx: &mut Context<'_>) -> Result<()> {
         self.sequence.seal(cx.state)?;
-        self.timers.seal(self.place.clock.time(), cx.state)?;
+        self.rows.seal(self.place.clock.time(), cx.state)?;
         self.place.seal(cx)
     }
 }

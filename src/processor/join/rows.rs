@@ -1,4 +1,5 @@
-//! The rows of one side of a join, in the order of key and time.
+//! The rows of a join that lie in the state by key, in the order of key and time: those that [memory](super::interval) has no
+//! room for.
 //!
 //! | key, behind the number of the table `name#left` or `name#right` | value |
 //! | --- | --- |
@@ -7,6 +8,7 @@
 //! No key's bytes are the beginning of another one's, as Postcard needs no end to read a value back. So the rows of a key lie
 //! side by side.
 
+use super::{Side, Sided};
 use crate::codec::StateValue;
 use crate::state::{TableId, TaskState, decode_stored, decode_time, encode_stored, encode_time};
 use onceflow_storage::{KEY_BYTES_MAX, KeyRange, Order, ReadStore, VALUE_BYTES_MAX};
@@ -46,18 +48,26 @@ impl Place {
     }
 }
 
+/// When a row is closed. In the order in which rows are closed; no two are equal, as their sequences differ.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Moment {
+    pub(super) close: i64,
+    pub(super) side: Side,
+    pub(super) place: Place,
+}
+
 /// A row that was read.
-pub(super) struct Row<V> {
+pub(super) struct Row<L, R> {
     pub(super) place: Place,
     pub(super) matched: bool,
-    pub(super) value: V,
+    pub(super) value: Sided<L, R>,
 }
 
 /// Rows of a key that are read part by part, in order.
 pub(super) struct Range {
     /// Where the next part begins; `None` behind the last.
-    from: Option<Place>,
-    through: i64,
+    pub(super) from: Option<Place>,
+    pub(super) through: i64,
 }
 
 impl Range {
@@ -67,94 +77,121 @@ impl Range {
     }
 }
 
-/// The rows of one side.
-pub(super) struct Rows<V> {
-    name: Name,
-    part: &'static str,
-    table: Option<TableId>,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    values: PhantomData<fn() -> V>,
+/// Appends the stored form of a row's value.
+///
+/// # Errors
+/// `Record` when it is too long.
+pub(super) fn encode_value<L: StateValue, R: StateValue>(value: &Sided<L, R>, to: &mut Vec<u8>) -> Result<()> {
+    let before = to.len();
+    match value {
+        Sided::Left(left) => encode_stored(left, to)?,
+        Sided::Right(right) => encode_stored(right, to)?,
+    }
+    let bytes = to.len() - before;
+    if bytes >= VALUE_BYTES_MAX {
+        return Err(Error::record(format!("row is too long: bytes={bytes} max={VALUE_BYTES_MAX}")));
+    }
+    Ok(())
 }
 
-impl<V: StateValue> Rows<V> {
-    pub(super) fn new(name: Name, part: &'static str) -> Self {
-        Rows { name, part, table: None, key: vec![], value: vec![], values: PhantomData }
+pub(super) fn decode_value<L: StateValue, R: StateValue>(side: Side, bytes: &[u8]) -> Result<Sided<L, R>> {
+    Ok(match side {
+        Side::Left => Sided::Left(decode_stored(bytes)?),
+        Side::Right => Sided::Right(decode_stored(bytes)?),
+    })
+}
+
+/// Whether a row of a key so long can be kept. Who changes anything else for a record looks before.
+///
+/// # Errors
+/// `Record` when it is longer than the store allows.
+pub(super) fn check_key(bytes: usize) -> Result<()> {
+    if bytes + BESIDE_BYTES + TIMER_BYTES + 8 > KEY_BYTES_MAX {
+        return Err(Error::record(format!("key is too long: bytes={bytes} max={KEY_BYTES_MAX}")));
+    }
+    Ok(())
+}
+
+/// The rows of both sides.
+pub(super) struct Rows<L, R> {
+    name: Name,
+    tables: Option<[TableId; 2]>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    values: PhantomData<fn() -> (L, R)>,
+}
+
+impl<L: StateValue, R: StateValue> Rows<L, R> {
+    pub(super) fn new(name: Name) -> Self {
+        Rows { name, tables: None, key: vec![], value: vec![], values: PhantomData }
     }
 
     pub(super) fn open(&mut self, state: &mut TaskState) -> Result<()> {
-        self.table = Some(state.part_of_table(&self.name, self.part)?);
+        self.tables = Some([state.part_of_table(&self.name, "left")?, state.part_of_table(&self.name, "right")?]);
         Ok(())
     }
 
-    fn key(&mut self, key: &[u8]) -> Result<()> {
-        let table = self.table.ok_or_else(|| Error::bug("rows are used before they are opened"))?;
+    fn table(&self, side: Side) -> Result<TableId> {
+        let [left, right] = self.tables.ok_or_else(|| Error::bug("rows are used before they are opened"))?;
+        Ok(if side == Side::Left { left } else { right })
+    }
+
+    fn row_key(&mut self, key: &[u8], side: Side, place: Place) -> Result<()> {
+        let table = self.table(side)?;
         self.key.clear();
         self.key.extend_from_slice(&table.prefix());
         self.key.extend_from_slice(key);
-        Ok(())
-    }
-
-    fn row_key(&mut self, key: &[u8], place: Place) -> Result<()> {
-        self.key(key)?;
         self.key.extend_from_slice(&place.to_bytes());
         Ok(())
     }
 
-    /// Makes the bytes of a row that is to be [`put`](Self::put). What cannot be kept fails here, before anything changes.
-    ///
-    /// # Errors
-    /// `Record` when key or value are too long.
-    pub(super) fn encode(&mut self, key: &[u8], value: &V) -> Result<()> {
-        if key.len() + BESIDE_BYTES + TIMER_BYTES + 8 > KEY_BYTES_MAX {
-            return Err(Error::record(format!("key is too long: bytes={} max={KEY_BYTES_MAX}", key.len())));
-        }
+    /// Keeps a row.
+    pub(super) fn put(
+        &mut self,
+        key: &[u8],
+        place: Place,
+        matched: bool,
+        value: &Sided<L, R>,
+        state: &mut TaskState,
+    ) -> Result<()> {
+        self.row_key(key, value.side(), place)?;
         self.value.clear();
-        self.value.push(ALONE);
-        encode_stored(value, &mut self.value)?;
-        if self.value.len() > VALUE_BYTES_MAX {
-            let bytes = self.value.len();
-            return Err(Error::record(format!("row is too long: bytes={bytes} max={VALUE_BYTES_MAX}")));
-        }
-        Ok(())
-    }
-
-    /// Keeps the row that was encoded last.
-    pub(super) fn put(&mut self, key: &[u8], place: Place, matched: bool, state: &mut TaskState) -> Result<()> {
-        self.row_key(key, place)?;
-        if let Some(first) = self.value.first_mut() {
-            *first = if matched { MATCHED } else { ALONE };
-        }
+        self.value.push(if matched { MATCHED } else { ALONE });
+        encode_value(value, &mut self.value)?;
         state.put(&self.key, &self.value);
         Ok(())
     }
 
     /// A row has found its first partner.
-    pub(super) fn mark(&mut self, key: &[u8], place: Place, state: &mut TaskState) -> Result<()> {
-        self.row_key(key, place)?;
-        let mut value = vec![];
-        if !state.get(&self.key, &mut value)? {
+    pub(super) fn mark(&mut self, key: &[u8], side: Side, place: Place, state: &mut TaskState) -> Result<()> {
+        self.row_key(key, side, place)?;
+        if !state.get(&self.key, &mut self.value)? {
             return Err(damaged());
         }
-        *value.first_mut().ok_or_else(damaged)? = MATCHED;
-        state.put(&self.key, &value);
+        *self.value.first_mut().ok_or_else(damaged)? = MATCHED;
+        state.put(&self.key, &self.value);
         Ok(())
     }
 
     /// Takes a row out.
-    pub(super) fn take(&mut self, key: &[u8], place: Place, state: &mut TaskState) -> Result<Option<(bool, V)>> {
-        self.row_key(key, place)?;
-        let mut value = vec![];
-        if !state.get(&self.key, &mut value)? {
+    pub(super) fn take(
+        &mut self,
+        key: &[u8],
+        side: Side,
+        place: Place,
+        state: &mut TaskState,
+    ) -> Result<Option<(bool, Sided<L, R>)>> {
+        self.row_key(key, side, place)?;
+        if !state.get(&self.key, &mut self.value)? {
             return Ok(None);
         }
         state.delete(&self.key);
-        decode(&value).map(Some)
+        decode(side, &self.value).map(Some)
     }
 
-    /// Takes a row out that nobody wants to see.
-    pub(super) fn remove(&mut self, key: &[u8], place: Place, state: &mut TaskState) -> Result<()> {
-        self.row_key(key, place)?;
+    /// Takes a row out that is known.
+    pub(super) fn remove(&mut self, key: &[u8], side: Side, place: Place, state: &mut TaskState) -> Result<()> {
+        self.row_key(key, side, place)?;
         state.delete(&self.key);
         Ok(())
     }
@@ -163,23 +200,24 @@ impl<V: StateValue> Rows<V> {
     pub(super) fn read(
         &mut self,
         key: &[u8],
+        side: Side,
         range: &mut Range,
-        rows: &mut Vec<Row<V>>,
+        rows: &mut Vec<Row<L, R>>,
         state: &TaskState,
     ) -> Result<bool> {
         rows.clear();
         let Some(from) = range.from else { return Ok(false) };
-        self.row_key(key, Place { time: range.through, sequence: u64::MAX })?;
+        self.row_key(key, side, Place { time: range.through, sequence: u64::MAX })?;
         let mut end = self.key.clone();
         end.push(0);
-        self.row_key(key, from)?;
+        self.row_key(key, side, from)?;
         let head = self.key.len() - PLACE_BYTES;
         let mut cursor = state.overlay().scan(KeyRange::new(&self.key, &end), Order::Ascending)?;
         while rows.len() < READ_MAX
             && let Some((key, value)) = cursor.next()?
         {
             let place = Place::from_bytes(key.get(head..).ok_or_else(damaged)?)?;
-            let (matched, value) = decode(value)?;
+            let (matched, value) = decode(side, value)?;
             rows.push(Row { place, matched, value });
         }
         // Fewer than could be read at once are the last.
@@ -187,12 +225,22 @@ impl<V: StateValue> Rows<V> {
         range.from = last.map(|row| Place { sequence: row.place.sequence.saturating_add(1), ..row.place });
         Ok(true)
     }
+
+    /// How many rows of a side there are. Reads all of them.
+    pub(super) fn count(&self, side: Side, state: &TaskState) -> Result<u64> {
+        let mut cursor = state.scan(self.table(side)?, Order::Ascending)?;
+        let mut count = 0;
+        while cursor.next()?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
 }
 
-fn decode<V: StateValue>(bytes: &[u8]) -> Result<(bool, V)> {
+fn decode<L: StateValue, R: StateValue>(side: Side, bytes: &[u8]) -> Result<(bool, Sided<L, R>)> {
     match bytes.split_first() {
-        Some((&ALONE, value)) => Ok((false, decode_stored(value)?)),
-        Some((&MATCHED, value)) => Ok((true, decode_stored(value)?)),
+        Some((&ALONE, value)) => Ok((false, decode_value(side, value)?)),
+        Some((&MATCHED, value)) => Ok((true, decode_value(side, value)?)),
         _ => Err(damaged()),
     }
 }

@@ -44,6 +44,10 @@ impl Queue {
         self.front
     }
 
+    pub(super) fn first(&self) -> Option<&Due> {
+        self.next.first_key_value().map(|(due, _)| due)
+    }
+
     /// Whether a timer is among those that are kept in memory.
     fn is_near(&self, due: &Due) -> bool {
         self.end.as_ref().is_none_or(|end| due < end)

@@ -3,11 +3,13 @@
 use crate::state::{TableId, TaskState};
 use onceflow_types::{Error, Name, Result};
 
-/// The first byte of the entry.
-const VERSION: u8 = 1;
+/// The first byte of the entry. A program that knows version 1 alone does not know [segments](super::segments).
+const VERSION: u8 = 2;
+/// Written before there were segments.
+const VERSION_BY_KEY: u8 = 1;
 
 /// Numbers the rows of a join, so that two of one key and time stay two. Kept in the table `name`, whose only entry has an
-/// empty key: version `01`, the next number (`u64`, big-endian).
+/// empty key: version `02`, the next number (`u64`, big-endian).
 pub(super) struct Sequence {
     name: Name,
     table: Option<TableId>,
@@ -26,7 +28,9 @@ impl Sequence {
         let mut value = vec![];
         if state.get(&table.prefix(), &mut value)? {
             self.next = match value.split_first() {
-                Some((&VERSION, number)) => number.try_into().map(u64::from_be_bytes).map_err(|_| damaged())?,
+                Some((&VERSION | &VERSION_BY_KEY, number)) => {
+                    number.try_into().map(u64::from_be_bytes).map_err(|_| damaged())?
+                }
                 Some((&version, _)) if version > VERSION => {
                     return Err(Error::invalid(format!("join of a newer format, upgrade onceflow: version={version}")));
                 }
