@@ -11,6 +11,7 @@
     reason = "a program for people, not an API"
 )]
 
+#[allow(dead_code, reason = "the workloads use more of it")]
 #[path = "../workload/measure.rs"]
 mod measure;
 
@@ -161,7 +162,7 @@ impl Bench<'_> {
     /// Runs the job over what there is; prints what that cost.
     async fn part(&self, what: &str, records: u64) -> Result<()> {
         let config = Config { threads: 1, ..Config::default() };
-        let (start, cpu) = (Instant::now(), measure::cpu());
+        let (start, cpu) = (Instant::now(), measure::cpu_of("self"));
         let runtime = Runtime::builder(topology(&self.args.operator)?, self.log.clone(), self.stores.clone());
         let mut runtime = runtime.config(config).start().await?;
         if !runtime.wait_caught_up(PART_TIME_MAX).await? {
@@ -169,7 +170,7 @@ impl Bench<'_> {
         }
         let seconds = start.elapsed().as_secs_f64();
         let cpu_micros =
-            measure::cpu().zip(cpu).map_or(f64::NAN, |(after, before)| (after - before).as_secs_f64() * 1e6);
+            measure::cpu_of("self").zip(cpu).map_or(f64::NAN, |(after, before)| (after - before).as_secs_f64() * 1e6);
         println!(
             "{} {} open={} {what}: records={records} records_per_s={:.0} cpu_us_per_record={:.2} rss_peak_mb={:.0}",
             self.args.operator,
