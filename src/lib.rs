@@ -119,7 +119,7 @@ pub use processor::{
 };
 pub use query::Query;
 pub use runtime::{Runtime, RuntimeBuilder};
-pub use status::{MembershipStatus, ProtocolCounters, RestoreProgress, Standing, TaskStatus};
+pub use status::{MembershipStatus, ProtocolCounters, RestoreProgress, SnapshotProgress, Standing, TaskStatus};
 pub use topic_reader::{OutputRecord, TopicCounts, TopicReader, identity_of};
 pub use topology::{Delivery, KeyedStream, StartPolicy, Stream, StreamBuilder, Topology};
 pub use window::{Trigger, Windowed, Windows};

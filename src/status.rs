@@ -89,7 +89,7 @@ pub struct TaskStatus {
     pub offsets: Offsets,
     /// Whether windows or timers were due that no epoch had room for yet; until the last of them is decided.
     pub time_behind: bool,
-    /// Journal records read and still to be read while restoring.
+    /// How much of its snapshot and journal is read, and how much there is, since it was opened last.
     pub restore: RestoreProgress,
     /// What its stages did.
     pub stages: Counters,
@@ -97,13 +97,30 @@ pub struct TaskStatus {
     pub protocol: ProtocolCounters,
 }
 
-/// How far a task is in reading its journal.
+/// How far an opening is: first in reading a snapshot, if it uses one, then in reading the journal behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct RestoreProgress {
+    /// What is loaded of a snapshot.
+    pub snapshot: SnapshotProgress,
     /// The next journal offset to read.
     pub at: u64,
     /// The end of the journal when the opening began.
     pub end: u64,
+}
+
+/// How far an opening is in loading a snapshot; all zero when it uses none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SnapshotProgress {
+    /// Chunks read, of
+    pub chunks_read: u32,
+    /// ... this many. A chunk has at most 1 MiB.
+    pub chunks: u32,
+    /// Entries of the state that were loaded.
+    pub entries: u64,
+    /// Their bytes as they lie in the snapshot.
+    pub bytes: u64,
 }
 
 /// How the processes of a job share its tasks, as one of them sees it. Counts only grow.

@@ -9,6 +9,7 @@
 //! A task is owned by one worker thread. Whatever fails drops it whole; it is opened again from the journal, or the job
 //! stops. Nothing is repaired in place.
 
+mod ahead;
 mod channels;
 mod epoch;
 mod housekeeping;

@@ -1,5 +1,6 @@
 //! A task's journal: one queue, appended and read.
 
+use super::ahead::Ahead;
 use crate::edge::{Monotonic, sleep};
 use crate::job::Job;
 use onceflow_log::{Link, Log, MessageBatch, ReadLimit, RecordBatch};
@@ -92,6 +93,11 @@ impl Journal {
         Err(Error::retry(format!("the journal's beginning has gone: {} given={from} first={first}", self.partition)))
     }
 
+    /// Records from `from` up to `end`, both of which a look at the queue has shown, read ahead.
+    pub(crate) fn stretch(&self, from: Offset, end: Offset) -> Stretch {
+        Stretch { journal: self.clone(), ahead: Ahead::new(self.log.clone(), self.partition.clone(), from, end) }
+    }
+
     /// Everything from `from` to the end as known now. For a look at newer Claims; the tail is short.
     pub(crate) async fn read_to_end(&self, from: Offset) -> Result<Vec<ReadRecord>> {
         let (_, end) = self.range().await?;
@@ -103,6 +109,36 @@ impl Journal {
             records.extend(more);
         }
         Ok(records)
+    }
+}
+
+/// A part of a journal that is being read from its beginning to its end.
+pub(crate) struct Stretch {
+    journal: Journal,
+    ahead: Ahead,
+}
+
+impl Stretch {
+    /// Behind the last offset.
+    pub(crate) fn end(&self) -> Offset {
+        self.ahead.end()
+    }
+
+    /// The next offset.
+    pub(crate) fn at(&self) -> Offset {
+        self.ahead.at()
+    }
+
+    /// The next records; none at the end.
+    ///
+    /// # Errors
+    /// `Retry` also when the part is no longer there, as in [`read_shown`].
+    pub(crate) async fn read(&mut self) -> Result<Vec<ReadRecord>> {
+        let from = self.at();
+        match self.ahead.read(u64::MAX).await {
+            Ok(batch) => batch.map_or(Ok(vec![]), |batch| decode_all(&batch)),
+            Err(error) => Err(no_longer_shown(&*self.journal.log, &self.journal.partition, from, error).await?),
+        }
     }
 }
 
@@ -118,15 +154,21 @@ pub(crate) async fn read_shown(
     limit: ReadLimit,
 ) -> Result<RecordBatch> {
     match log.read(queue, from, limit).await {
-        Err(error) if error.kind() == ErrorKind::DataLoss => {
-            let range = log.offsets(queue).await?;
-            if (range.first..range.next).contains(&from) {
-                return Err(error);
-            }
-            Err(Error::retry("the queue is not as it was shown").with_source(error))
-        }
-        other => other,
+        Err(error) => Err(no_longer_shown(log, queue, from, error).await?),
+        Ok(records) => Ok(records),
     }
+}
+
+/// What the error of such a read means.
+async fn no_longer_shown(log: &dyn Log, queue: &Partition, from: Offset, error: Error) -> Result<Error> {
+    if error.kind() != ErrorKind::DataLoss {
+        return Ok(error);
+    }
+    let range = log.offsets(queue).await?;
+    if (range.first..range.next).contains(&from) {
+        return Ok(error);
+    }
+    Ok(Error::retry("the queue is not as it was shown").with_source(error))
 }
 
 fn decode_all(batch: &RecordBatch) -> Result<Vec<ReadRecord>> {

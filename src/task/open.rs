@@ -1,7 +1,7 @@
 //! Opening a task: read the journal, claim it, bring the store up to date (`docs/commit-protocol.md`, take-over).
 
-use super::journal::{Journal, barrier_at};
-use super::snapshot;
+use super::journal::{Journal, Stretch, barrier_at};
+use super::snapshot::{self, Restored, Restoring};
 use crate::edge::{Backoff, nonce, sleep};
 use crate::job::Job;
 use crate::status::{Line, RestoreProgress, Standing};
@@ -10,6 +10,7 @@ use onceflow_log::Link;
 use onceflow_storage::{Delta, StateStore};
 use onceflow_txn::{
     Action, Changes, Claim, CommitPermit, Coordinator, Decoded, Event, JournalRecord, Opening, Owner, PublishPlan,
+    ReadRecord,
 };
 use onceflow_types::{Error, ErrorKind, Generation, Incarnation, Offset, Result, TaskId};
 use std::cell::Cell;
@@ -51,6 +52,7 @@ pub(crate) async fn open(
 ) -> Result<Opened> {
     line.update(|status| {
         status.state = Standing::Restoring;
+        status.restore = RestoreProgress::default();
         status.protocol.openings += 1;
     });
     let journal_topic = crate::topics::journal(&job.topology.job, &plan.name);
@@ -81,16 +83,18 @@ async fn attempt(seat: &Seat<'_>, journal: &Journal) -> Result<Opened> {
     let Seat { job, plan, task, line, claiming } = *seat;
     let mut store = job.stores.open(&job.topology.job, task)?;
     let (mut first, mut end) = journal.range().await?;
+    let restoring = |range| Restoring { job, task, line, journal, range };
     let mut point = store.commit_point()?.cloned();
-    let mut previous = None;
+    let previous;
     if snapshot::is_needed(point.as_ref(), first) {
         // The end may lag, and the snapshot that is needed may be the last thing that was written.
         barrier_at(job, &task.broker).await?;
         (first, end) = journal.range().await?;
-        let restored = snapshot::restore(job, task, journal, store, (first, end)).await?;
-        (store, point, previous) = (restored.store, Some(restored.point), restored.claim);
+        Restored { store, point, claim: previous } = restoring((first, end)).restore(store).await?;
     } else if let Some(point) = &point {
         previous = claim_at(journal, point.generation, first, end).await?;
+    } else {
+        Restored { store, point, claim: previous } = restoring((first, end)).shorten(store).await?;
     }
     let previous_owner = previous.as_ref().map(|claim| claim.owner.clone());
     let internal = plan.sinks.iter().filter(|sink| sink.internal).map(|sink| sink.name.clone());
@@ -114,6 +118,7 @@ async fn attempt(seat: &Seat<'_>, journal: &Journal) -> Result<Opened> {
         coordinator,
         store,
         end,
+        ahead: None,
         previous_owner,
         waiting_since: None,
         backoff: Backoff::new(job.config.backoff_first, job.config.backoff_max),
@@ -145,6 +150,8 @@ struct Opener<'j> {
     store: Box<dyn StateStore>,
     /// The journal's end when the opening began, or when it was looked at last.
     end: Offset,
+    /// What is being read up to there.
+    ahead: Option<Stretch>,
     /// Whose Claim the store's point hangs from.
     previous_owner: Option<Owner>,
     /// Since when the old owner is waited for.
@@ -204,12 +211,26 @@ impl Opener<'_> {
                 return Ok(Event::Read { records: vec![], at_end: false });
             }
         }
-        let records = self.journal.read(from, true).await?;
+        let records = match through {
+            Some(_) => self.journal.read(from, true).await?,
+            None => self.read_ahead(from).await?,
+        };
         let next = records.last().map_or(from, |last| last.offset.next());
-        let progress = RestoreProgress { at: next.get(), end: self.end.get().max(next.get()) };
-        self.line.update(|status| status.restore = progress);
+        let end = self.end.get().max(next.get());
+        self.line.update(|status| (status.restore.at, status.restore.end) = (next.get(), end));
         // The end is judged by the next call, when these are folded.
         Ok(Event::Read { records, at_end: false })
+    }
+
+    /// The next records before the end.
+    async fn read_ahead(&mut self, from: Offset) -> Result<Vec<ReadRecord>> {
+        let goes_on = |stretch: &Stretch| stretch.at() == from && from < stretch.end();
+        let mut stretch = self.ahead.take().filter(goes_on).unwrap_or_else(|| self.journal.stretch(from, self.end));
+        let records = stretch.read().await?;
+        self.ahead = Some(stretch);
+        // A log that answers at once would leave no turn to whoever shares the thread, or wants to stop this.
+        tokio::task::yield_now().await;
+        Ok(records)
     }
 
     /// Whether somebody who is alive owns the task and has not released it yet. He is about to: this process would not

@@ -43,15 +43,18 @@
 //! resent chunk may lie there twice. Both are passed over by snapshot id and number.
 //!
 //! # Use
-//! Only an opening whose journal begins behind what the local store covers looks for one ([`restore`]). It is usable iff
+//! An opening whose journal begins behind what the local store covers needs one ([`Restoring::restore`]). One whose store is
+//! empty takes the newest even when the journal is whole, as then the epochs before it need not be read
+//! ([`Restoring::shorten`]). A snapshot is usable iff
 //!
 //! - its `through` reaches the journal's first readable record, and lies before the Snapshot record itself;
 //! - it is of the journal's life, see [`find`];
 //! - no other record lies where it says its Commit was;
-//! - all its chunks are there and whole. They are read once to see that, before local state is touched.
+//! - all its chunks are there and whole. Where there is local state, they are read once to see that before it is touched.
 //!
-//! A local store at the same Commit is kept. Otherwise the old store is destroyed, the entries are loaded, and the first commit makes them valid, point included. An
-//! opening that is cut before finds a store without a point, which starts from nothing (store contract, rule 12).
+//! A local store at the same Commit is kept. Otherwise the old store is destroyed, the entries are loaded while more chunks
+//! are read ahead, and the first commit makes them valid, point included. An opening that is cut before finds a store
+//! without a point, which starts from nothing (store contract, rule 12).
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -69,7 +72,7 @@ mod write;
 
 #[cfg(feature = "fuzzing")]
 pub use chunk::{chunk_again, header_again};
-pub(super) use restore::{is_needed, restore};
+pub(super) use restore::{Restored, Restoring, is_needed};
 pub(super) use write::first_due;
 
 #[cfg(doc)]

@@ -232,6 +232,8 @@ impl Delta {
             version => return Err(Error::corrupt(format!("state changes of an unknown format: version={version}"))),
         }
         let mut delta = Delta::default();
+        // In order already: a tree that is made of a sorted list at once takes no search for each key.
+        let mut entries: Vec<(Key, Slot)> = vec![];
         let mut last: Option<&[u8]> = None;
         for _ in 0..from.list_len(CHANGE_BYTES_MIN)? {
             let put = match from.u8()? {
@@ -244,13 +246,15 @@ impl Delta {
                 return Err(Error::corrupt("state changes are not in ascending order of the keys"));
             }
             last = Some(key);
-            if put {
-                delta.put(key, from.bytes(VALUE_BYTES_MAX)?);
-            } else {
-                delta.delete(key);
-            }
+            let value = if put { from.bytes(VALUE_BYTES_MAX)? } else { &[] };
+            let slot = append(&mut delta.values, value);
+            entries.push((Key::new(key), Slot { present: put, ..slot }));
+            delta.key_bytes += key.len();
+            delta.key_longest = delta.key_longest.max(key.len());
+            delta.value_longest = delta.value_longest.max(value.len());
         }
         from.finish()?;
+        delta.entries = entries.into_iter().collect();
         Ok(delta)
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! | cut | the next opening finds |
 //! | --- | --- |
-//! | before the first commit returns | `Fresh`: the data is emptied, whatever it holds (rule 12) |
+//! | before the first commit returns, in a load for example | `Fresh`: the data is emptied, whatever it holds (rule 12) |
 //! | between commits, or inside one | `Open` and the last commit, as the engine's batches are atomic |
 //! | in `Drop`, before the status is written | `Open`, as above |
 //! | after it | `Clean`, and the last commit must be the one it names, or files were damaged or exchanged |
@@ -21,6 +21,7 @@
 
 use crate::directory::Directory;
 use crate::format::{Format, Status};
+use crate::run::{RUN_BYTES_MAX, Run};
 use crate::{Cursor, Delta, KeyRange, MemoryBudget, Order, ReadStore, StateStore, check_commit, check_load};
 use onceflow_types::wire::{Decoder, Encode, checksum};
 use onceflow_types::{CommitPoint, Error, Name, Result, TaskId};
@@ -47,8 +48,11 @@ pub(crate) trait Engine: Send + Sized {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
     /// Entries between two engine keys, of which `range.0` is not above `range.1`.
     fn scan(&self, range: EngineRange, order: Order) -> Result<Box<dyn EngineCursor + '_>>;
-    /// Writes the changes and, when there is one, the point, in one atomic batch that survives the end of the process.
-    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()>;
+    /// Writes the changes and the point in one atomic batch that survives the end of the process.
+    fn write(&mut self, delta: &Delta, point: &[u8]) -> Result<()>;
+    /// Adds a run of entries to a store that has no point yet, in whatever way is quickest. What a crash leaves of it does
+    /// not matter, as the store is emptied then.
+    fn load(&mut self, run: &Run) -> Result<()>;
     /// Puts everything written on disk.
     fn sync(&mut self) -> Result<()>;
 }
@@ -77,6 +81,8 @@ pub(crate) struct DiskStore<E: Engine> {
     /// Rule 4: the outcome of a commit is unknown.
     failed: bool,
     point_bytes: Vec<u8>,
+    /// What is loaded and not yet with the engine.
+    loading: Run,
 }
 
 impl<E: Engine> DiskStore<E> {
@@ -99,7 +105,14 @@ impl<E: Engine> DiskStore<E> {
         }
         let place = directory.path().display().to_string();
         let engine = E::open(&directory.data(), status == Status::Fresh, memory).map_err(|e| e.context(&place))?;
-        let mut store = DiskStore { engine, directory, point: None, failed: false, point_bytes: Vec::new() };
+        let mut store = DiskStore {
+            engine,
+            directory,
+            point: None,
+            failed: false,
+            point_bytes: Vec::new(),
+            loading: Run::default(),
+        };
         if status != Status::Fresh {
             store.recover_point(status)?;
         }
@@ -121,6 +134,17 @@ impl<E: Engine> DiskStore<E> {
         }
         self.point = Some(point);
         self.point_bytes = bytes;
+        Ok(())
+    }
+
+    /// Hands to the engine what is loaded. The caller has marked the store as failed, until this succeeds.
+    fn finish_load(&mut self) -> Result<()> {
+        if self.loading.is_empty() {
+            return Ok(());
+        }
+        let place = self.directory.path().display();
+        self.engine.load(&self.loading).map_err(|e| e.context(place))?;
+        self.loading.clear();
         Ok(())
     }
 
@@ -260,8 +284,9 @@ impl<E: Engine> StateStore for DiskStore<E> {
         encode_point(point, &mut self.point_bytes);
         // Until everything has succeeded the outcome is unknown.
         self.failed = true;
+        self.finish_load()?;
         let place = self.directory.path().display();
-        self.engine.write(delta, Some(&self.point_bytes)).map_err(|e| e.context(place))?;
+        self.engine.write(delta, &self.point_bytes).map_err(|e| e.context(place))?;
         if first {
             // From now on an empty store is damage and no longer the beginning.
             self.directory.set_status(Status::Open)?;
@@ -279,8 +304,13 @@ impl<E: Engine> StateStore for DiskStore<E> {
         check_load(self.point.as_ref())?;
         delta.check()?;
         self.failed = true;
-        let place = self.directory.path().display();
-        self.engine.write(delta, None).map_err(|e| e.context(place))?;
+        if !self.loading.is_continued_by(delta) {
+            self.finish_load()?;
+        }
+        self.loading.add(ENTRY_TAG, delta);
+        if self.loading.bytes() >= RUN_BYTES_MAX {
+            self.finish_load()?;
+        }
         self.failed = false;
         Ok(())
     }

@@ -19,12 +19,17 @@
 //! worker, which may be busy; a commit that finds two sealed ones waits until one is flushed. So there are at most three
 //! memtables of `write_buffer_bytes` (or of one epoch, when that is more), and a block cache of `cache_bytes`. The
 //! journal file is 64 MiB of address, sparse on disk, and not in memory.
+//!
+//! # Loading
+//! A run of entries becomes tables at once, without journal and memtable. They are synced and then named in the list of
+//! tables, all of them or none. What was loaded twice counts as loaded last: each run is newer than the one before.
 
 mod version;
 
 use crate::contain::contain;
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
 use crate::files::{engine_failure, sync_directory};
+use crate::run::Run;
 use crate::{Delta, MemoryBudget, Order};
 use ::fjall::config::PartitioningPolicy;
 use ::fjall::{CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, KvPair, OwnedWriteBatch, PersistMode};
@@ -153,7 +158,7 @@ impl Engine for Fjall {
         Ok(Box::new(FjallCursor { entries, order, current: None }))
     }
 
-    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
+    fn write(&mut self, delta: &Delta, point: &[u8]) -> Result<()> {
         contain(Self::NAME, || {
             self.wait_for_flush()?;
             let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), delta.len() + 1)
@@ -168,11 +173,23 @@ impl Engine for Fjall {
                     None => batch.remove(&self.state, engine.as_slice()),
                 }
             }
-            if let Some(point) = point {
-                batch.insert(&self.state, POINT_KEY, point);
-            }
+            batch.insert(&self.state, POINT_KEY, point);
             batch.commit().map_err(failure("commit"))?;
             self.seal_when_full(written)
+        })
+    }
+
+    fn load(&mut self, run: &Run) -> Result<()> {
+        contain(Self::NAME, || {
+            let mut ingestion = self.state.start_ingestion().map_err(failure("load"))?;
+            for (key, change) in run.iter() {
+                match change {
+                    Some(value) => ingestion.write(key, value),
+                    None => ingestion.write_tombstone(key),
+                }
+                .map_err(failure("load"))?;
+            }
+            ingestion.finish().map_err(failure("load"))
         })
     }
 

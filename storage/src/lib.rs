@@ -100,6 +100,8 @@ mod memory;
 mod overlay;
 mod range;
 mod rules;
+#[cfg(any(feature = "fjall", feature = "rocksdb", feature = "sled", test))]
+mod run;
 mod store;
 
 #[cfg(any(test, feature = "contract"))]

@@ -17,6 +17,10 @@
 //! two are told apart by its status at every step. A log that was cut after a clean close is found by the
 //! commit that the status file names.
 //!
+//! # Loading
+//! A run of entries becomes a table file at once, which the database takes over by its name, without log, memtable and
+//! merging. A file that is synced and not taken over is left behind by a crash; the folder is emptied then.
+//!
 //! # Memory
 //! Two write buffers of `write_buffer_bytes`; a block cache of `cache_bytes`, which also holds index and filter
 //! blocks; a bounded table of open files. The background threads are those of the process's one environment, shared by
@@ -25,15 +29,17 @@
 
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
 use crate::files::engine_failure;
+use crate::run::Run;
 use crate::{Delta, MemoryBudget, Order};
 use ::rocksdb::properties::{BACKGROUND_ERRORS, IS_WRITE_STOPPED, PropName};
 use ::rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, DBRecoveryMode, ErrorKind,
-    LogLevel, LruCacheOptions, Options, ReadOptions, WriteBatch, WriteOptions,
+    IngestExternalFileOptions, LogLevel, LruCacheOptions, Options, ReadOptions, SstFileWriter, WriteBatch,
+    WriteOptions,
 };
 use onceflow_types::{Error, Result};
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One that fills and one that is flushed.
@@ -58,9 +64,14 @@ const STALL_WAITS_MAX: u32 = 120_000;
 const LOG_FILES: usize = 2;
 const LOG_FILE_BYTES_MAX: usize = 1 << 20;
 
+/// A table on its way into the database; no name that RocksDB knows.
+const LOADING_FILE: &str = "loading";
+
 pub(crate) struct RocksDb {
     database: DB,
     writes: WriteOptions,
+    data: PathBuf,
+    memory: MemoryBudget,
 }
 
 /// A cache that is one piece. RocksDB would split it for many threads; a store has one that reads, and a part of half a
@@ -121,7 +132,7 @@ impl Engine for RocksDb {
         writes.set_sync(false);
         // A write that would have to wait is refused before it has changed anything.
         writes.set_no_slowdown(true);
-        Ok(RocksDb { database, writes })
+        Ok(RocksDb { database, writes, data: data.to_path_buf(), memory: *memory })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -152,7 +163,7 @@ impl Engine for RocksDb {
         Ok(Box::new(RocksCursor { entries: self.database.raw_iterator_opt(options), order, started: false }))
     }
 
-    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
+    fn write(&mut self, delta: &Delta, point: &[u8]) -> Result<()> {
         let mut failed_before = None;
         for _ in 0..STALL_WAITS_MAX {
             if failed_before.is_none() || self.count(IS_WRITE_STOPPED) == 0 {
@@ -171,12 +182,29 @@ impl Engine for RocksDb {
         Err(Error::retry("rocksdb is slower than what it is to write"))
     }
 
+    fn load(&mut self, run: &Run) -> Result<()> {
+        let (options, file) = (options(false, &self.memory)?, self.data.join(LOADING_FILE));
+        let mut table = SstFileWriter::create(&options);
+        table.open(&file).map_err(failure("load"))?;
+        for (key, change) in run.iter() {
+            match change {
+                Some(value) => table.put(key, value),
+                None => table.delete(key),
+            }
+            .map_err(failure("load"))?;
+        }
+        table.finish().map_err(failure("load"))?;
+        let mut taking = IngestExternalFileOptions::default();
+        taking.set_move_files(true);
+        self.database.ingest_external_file_opts(&taking, vec![&file]).map_err(failure("load"))
+    }
+
     fn sync(&mut self) -> Result<()> {
         self.database.flush_wal(true).map_err(failure("sync"))
     }
 }
 
-fn batch_of(delta: &Delta, point: Option<&[u8]>) -> WriteBatch {
+fn batch_of(delta: &Delta, point: &[u8]) -> WriteBatch {
     let mut batch = WriteBatch::with_capacity_bytes(delta.bytes());
     let mut engine = Vec::new();
     for (key, change) in delta {
@@ -186,9 +214,7 @@ fn batch_of(delta: &Delta, point: Option<&[u8]>) -> WriteBatch {
             None => batch.delete(&engine),
         }
     }
-    if let Some(point) = point {
-        batch.put(POINT_KEY, point);
-    }
+    batch.put(POINT_KEY, point);
     batch
 }
 
@@ -240,7 +266,7 @@ mod tests {
     fn write(engine: &mut RocksDb, number: u32) {
         let mut delta = Delta::default();
         delta.put(&number.to_be_bytes(), &[1; 2_000]);
-        engine.write(&delta, Some(&number.to_be_bytes())).unwrap();
+        engine.write(&delta, &number.to_be_bytes()).unwrap();
     }
 
     /// Log files with something in them, oldest first, and their lengths.
@@ -310,7 +336,7 @@ mod tests {
         for first in (0..ENTRIES).step_by(10_000) {
             let mut delta = Delta::default();
             (first..first + 10_000).for_each(|number| delta.put(&mixed(number), &[1]));
-            engine.write(&delta, None).unwrap();
+            engine.write(&delta, &first.to_be_bytes()).unwrap();
         }
         engine.database.compact_range(None::<&[u8]>, None::<&[u8]>);
         let (mut key, mut value) = (vec![], vec![]);
@@ -335,10 +361,10 @@ mod tests {
         for number in 0..WRITES * 10 {
             let (mut delta, key) = (Delta::default(), number.to_be_bytes());
             delta.put(&key, PIECE);
-            let refused = engine.database.write_opt(batch_of(&delta, Some(&key)), &engine.writes).is_err();
+            let refused = engine.database.write_opt(batch_of(&delta, &key), &engine.writes).is_err();
             let mut value = vec![];
             if refused {
-                engine.write(&delta, Some(&key)).unwrap();
+                engine.write(&delta, &key).unwrap();
                 assert!(engine.get(POINT_KEY, &mut value).unwrap() && value == key);
                 return;
             }

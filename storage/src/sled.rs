@@ -29,6 +29,7 @@
 use crate::contain::contain;
 use crate::disk::{Engine, EngineCursor, EngineRange, POINT_KEY, engine_key};
 use crate::files::engine_failure;
+use crate::run::Run;
 use crate::{Delta, MemoryBudget, Order};
 use ::sled::{Batch, Config, Db, IVec, Iter};
 use onceflow_types::wire::{Decoder, Encode, checksum, checksum_append};
@@ -228,7 +229,7 @@ impl Engine for Sled {
         Ok(Box::new(SledCursor { entries, order, current: None }))
     }
 
-    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
+    fn write(&mut self, delta: &Delta, point: &[u8]) -> Result<()> {
         let mut batch = Batch::default();
         let mut total = self.total;
         let (mut engine, mut sealed) = (Vec::new(), Vec::new());
@@ -246,18 +247,39 @@ impl Engine for Sled {
                 None => batch.remove(engine.as_slice()),
             }
         }
-        if let Some(point) = point {
-            let mut plain = Vec::with_capacity(size_of::<Total>() + point.len());
-            plain.put_u64(total.entries);
-            plain.put_u64(total.digest);
-            plain.extend_from_slice(point);
-            seal(POINT_KEY, &plain, &mut sealed);
-            batch.insert(POINT_KEY, sealed.as_slice());
-        }
+        let mut plain = Vec::with_capacity(size_of::<Total>() + point.len());
+        plain.put_u64(total.entries);
+        plain.put_u64(total.digest);
+        plain.extend_from_slice(point);
+        seal(POINT_KEY, &plain, &mut sealed);
+        batch.insert(POINT_KEY, sealed.as_slice());
         let written = contain(Self::NAME, || self.database.apply_batch(batch).map_err(failure("commit")));
         self.database.failed |= written.is_err();
         written?;
         self.total = total;
+        Ok(())
+    }
+
+    fn load(&mut self, run: &Run) -> Result<()> {
+        let (database, mut total, mut sealed) = (&self.database, self.total, Vec::new());
+        let loaded = contain(Self::NAME, || {
+            for (key, change) in run.iter() {
+                let old = match change {
+                    Some(value) => {
+                        seal(key, value, &mut sealed);
+                        total.add(key, &sealed);
+                        database.insert(key, sealed.as_slice())
+                    }
+                    None => database.remove(key),
+                };
+                if let Some(old) = old.map_err(failure("load"))? {
+                    total.remove(key, &old);
+                }
+            }
+            Ok(total)
+        });
+        self.database.failed |= loaded.is_err();
+        self.total = loaded?;
         Ok(())
     }
 

@@ -66,7 +66,7 @@ pub trait ReadStore {
 ///     (may break rule 1 when the machine loses power) says so by [`crash_consistent`](Self::crash_consistent), and its
 ///     opening after an unclean stop is `Corrupt`, so that it is destroyed and rebuilt from the journal.
 /// 12. **Loading.** Before the first `commit`, `load` adds entries without a point, to restore a snapshot in pieces; the
-///     first `commit` makes them valid. A store that is opened with entries and no point is emptied. `load` after the
+///     first `commit` makes them valid, and visible. Pieces come in ascending order as a rule, and may come in any. A store that is opened with entries and no point is emptied. `load` after the
 ///     first commit is `Bug`.
 /// 13. **Empty keys and values** are keys and values like others.
 pub trait StateStore: ReadStore + Send {

@@ -427,10 +427,10 @@ fn wide_topology() -> Topology {
     builder.build().unwrap()
 }
 
-/// Aim: an incomplete copy is never taken for a store. Method: 1,000 keys make three pieces of a snapshot; the loading
-/// stops after the first, about 400 keys; the next opening must start from nothing and load all of them.
+/// Aim: an incomplete copy is never taken for a store. Method: 1,000 keys make three pieces of a snapshot; the process
+/// ends at every step of the loading in turn; the next opening must start from nothing, or from all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_loading_starts_from_nothing() {
+async fn a_loading_that_is_cut_at_any_step_starts_from_nothing() {
     const KEYS: u64 = 1_000;
     let mut bench = Bench::new(wide_topology());
     for topic in ["payments", "totals"] {
@@ -445,16 +445,21 @@ async fn a_cut_loading_starts_from_nothing() {
     bench.log.append(&queue, &batch).await.unwrap();
     bench.run_with_snapshots().await;
     bench.truncate(&bench.newest().await);
-    bench.lose_state();
-    bench.stores.counts.cut_armed.store(true, SeqCst);
-    bench.log.append(&queue, &batch).await.unwrap();
-    bench.run_and_drain(NEVER).await;
-
-    let counts = &bench.stores.counts;
-    assert_eq!(counts.cuts.load(SeqCst), 1);
-    assert_eq!(counts.halves_accepted.load(SeqCst), 0, "a store without a point shows no entries");
-    let loaded = counts.keys_loaded.load(SeqCst);
-    assert!(loaded > KEYS + 300, "the first piece twice: {loaded}");
+    let (mut step, mut steps) = (0, u64::MAX);
+    while step < steps {
+        step += 1;
+        bench.lose_state();
+        bench.stores.counts.cut_at.store(step, SeqCst);
+        bench.log.append(&queue, &batch).await.unwrap();
+        bench.run_and_drain(NEVER).await;
+        let counts = &bench.stores.counts;
+        assert_eq!(counts.halves_accepted.load(SeqCst), 0, "step {step}: a store without a point shows no entries");
+        // Once everything was loaded without a cut it is known how many steps there are.
+        steps = counts.steps.load(SeqCst);
+        assert_eq!(counts.cuts.load(SeqCst), 1, "step {step} of {steps}");
+        assert!(counts.keys_loaded.load(SeqCst) >= KEYS, "step {step}");
+    }
+    assert!(steps >= 8, "three pieces and a commit: {steps}");
     let mut reader = TopicReader::open(bench.log.clone(), "totals", Name::job(JOB).unwrap()).await.unwrap();
     let mut totals: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for record in reader.read_to_end().await.unwrap() {
@@ -462,5 +467,54 @@ async fn a_cut_loading_starts_from_nothing() {
         totals.entry(key).or_default().push(count);
     }
     assert_eq!(totals.len() as u64, KEYS);
-    assert!(totals.values().all(|counts| *counts == [1, 2]), "each key goes on where it was");
+    let expected: Vec<u64> = (1..=step + 1).collect();
+    assert!(totals.values().all(|counts| *counts == expected), "each key goes on where it was");
+}
+
+/// What is restored, and how far that has come.
+async fn restored(bench: &Bench) -> (u64, u64, u64) {
+    let mut runtime = bench.start(NEVER).await;
+    assert!(runtime.wait_caught_up(PATIENCE).await.unwrap(), "{:#?}", runtime.status());
+    let all = runtime.status();
+    let replayed = all.values().map(|status| status.protocol.epochs_replayed).sum();
+    for status in all.values() {
+        let snapshot = status.restore.snapshot;
+        assert_eq!(snapshot.chunks_read, snapshot.chunks, "{status:#?}");
+        assert!(status.restore.at >= status.restore.end, "{status:#?}");
+    }
+    let entries = all.values().map(|status| status.restore.snapshot.entries).sum();
+    let loading = all.values().filter(|status| status.restore.snapshot.bytes > 0).count() as u64;
+    runtime.drain().await.unwrap();
+    (entries, loading, replayed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_store_takes_the_newest_snapshot_of_a_journal_that_is_whole() {
+    let mut bench = Bench::payments().await;
+    for _ in 0..2 {
+        bench.produce(400).await;
+        bench.run_with_snapshots().await;
+    }
+    bench.lose_state();
+    bench.produce(100).await;
+    let (entries, loading, replayed) = restored(&bench).await;
+    assert!(entries >= common::CARDS && loading == 8, "entries={entries} loading={loading}");
+    assert_eq!(bench.stores.counts.keys_loaded.load(SeqCst), entries, "one snapshot each, once");
+    assert_eq!(replayed, 0, "nothing came behind it");
+    bench.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_snapshots_that_are_damaged_a_whole_journal_gives_everything() {
+    let mut bench = Bench::payments().await;
+    bench.log.damage_chunks(true);
+    bench.produce(400).await;
+    bench.run_with_snapshots().await;
+    bench.log.damage_chunks(false);
+    bench.lose_state();
+    bench.produce(100).await;
+    let (entries, loading, replayed) = restored(&bench).await;
+    assert_eq!((entries, loading), (0, 0));
+    assert!(replayed > 0);
+    bench.verify().await;
 }

@@ -1,10 +1,10 @@
-//! Stores that count what is done to them, and whose loading stops when told to.
+//! Stores that count what is done to them, and whose process ends at a chosen step of a loading.
 
 use onceflow::storage::{Backend, Cursor, Delta, KeyRange, Order, ReadStore, StateStore, StoreFactory, StoreOptions};
 use onceflow::types::{CommitPoint, Error, Name, Result, TaskId};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 pub struct TestStores {
     inner: StoreOptions,
@@ -16,8 +16,10 @@ pub struct Counts {
     pub destroyed: AtomicU64,
     pub pieces_loaded: AtomicU64,
     pub keys_loaded: AtomicU64,
-    /// Once the first piece is loaded, the next load fails, once.
-    pub cut_armed: AtomicBool,
+    /// The process ends at this step, once: before a piece, after it, ..., before the first commit, after it. 0: never.
+    pub cut_at: AtomicU64,
+    /// Steps since a store was opened that was empty; the largest such number.
+    pub steps: AtomicU64,
     pub cuts: AtomicU64,
     /// Openings that showed entries without a point.
     pub halves_accepted: AtomicU64,
@@ -35,7 +37,7 @@ impl StoreFactory for TestStores {
         if inner.commit_point()?.is_none() && inner.scan(KeyRange::all(), Order::Ascending)?.next()?.is_some() {
             self.counts.halves_accepted.fetch_add(1, SeqCst);
         }
-        Ok(Box::new(TestStore { inner, counts: self.counts.clone(), loads: 0 }))
+        Ok(Box::new(TestStore { inner, counts: self.counts.clone(), steps: 0 }))
     }
 
     fn destroy(&self, job: &Name, task: &TaskId) -> Result<()> {
@@ -55,7 +57,19 @@ impl StoreFactory for TestStores {
 struct TestStore {
     inner: Box<dyn StateStore>,
     counts: Arc<Counts>,
-    loads: u64,
+    steps: u64,
+}
+
+impl TestStore {
+    fn step(&mut self) -> Result<()> {
+        self.steps += 1;
+        self.counts.steps.fetch_max(self.steps, SeqCst);
+        if self.counts.cut_at.compare_exchange(self.steps, 0, SeqCst, SeqCst).is_err() {
+            return Ok(());
+        }
+        self.counts.cuts.fetch_add(1, SeqCst);
+        Err(Error::retry("the process ends here"))
+    }
 }
 
 impl ReadStore for TestStore {
@@ -74,18 +88,20 @@ impl StateStore for TestStore {
     }
 
     fn commit(&mut self, delta: &Delta, point: &CommitPoint) -> Result<()> {
-        self.inner.commit(delta, point)
+        if self.inner.commit_point()?.is_some() {
+            return self.inner.commit(delta, point);
+        }
+        self.step()?;
+        self.inner.commit(delta, point)?;
+        self.step()
     }
 
     fn load(&mut self, delta: &Delta) -> Result<()> {
-        if self.loads == 1 && self.counts.cut_armed.swap(false, SeqCst) {
-            self.counts.cuts.fetch_add(1, SeqCst);
-            return Err(Error::retry("the process ends here"));
-        }
-        self.loads += 1;
+        self.step()?;
         self.counts.pieces_loaded.fetch_add(1, SeqCst);
         self.counts.keys_loaded.fetch_add(delta.len() as u64, SeqCst);
-        self.inner.load(delta)
+        self.inner.load(delta)?;
+        self.step()
     }
 
     fn crash_consistent(&self) -> bool {

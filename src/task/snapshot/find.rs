@@ -13,22 +13,66 @@ use std::collections::{BTreeSet, VecDeque};
 /// Most Snapshot records that are remembered: the newest ones. A journal holds about three.
 const FOUND_MAX: usize = 16;
 
+/// How many records a look from the journal's end backwards takes first, and at most; twice as many each time.
+const LOOK_RECORDS_FIRST: u64 = 64;
+const LOOK_RECORDS_MAX: u64 = 4_096;
+
 /// Reads the journal from `first` to `end` and returns the snapshots that reach `first`, newest first. Memory is bounded
-/// by one read.
+/// by the reads under way.
 ///
 /// # Errors
 /// `DataLoss` when the journal holds records of several lives, `Retry` when the log is away.
 pub(super) async fn find(journal: &Journal, first: Offset, end: Offset) -> Result<Vec<Snapshot>> {
-    let mut found = Found::new(first);
-    let mut next = first;
-    while next < end {
-        for record in journal.read(next, true).await? {
-            next = record.offset.next();
-            found.look_at(record);
+    let found = look(journal, first, first, end).await?;
+    usable(journal, first, found.of_this_life()?).await
+}
+
+/// The newest snapshots of a journal that is whole from `first` on, newest first: those of the last part of it that has any.
+/// So little is read of a journal that has one, and none is missed that matters.
+///
+/// The journal's life is known, as its first Claim is there.
+///
+/// # Errors
+/// `Retry` when the log is away.
+pub(super) async fn find_newest(journal: &Journal, first: Offset, end: Offset) -> Result<Vec<Snapshot>> {
+    let Some(life) = first_life(journal, first, end).await? else { return Ok(vec![]) };
+    let (mut behind, mut records) = (end, LOOK_RECORDS_FIRST);
+    while behind > first {
+        let from = Offset::new(behind.get().saturating_sub(records)).max(first);
+        let found = look(journal, first, from, behind).await?;
+        let of_this_life = found.newest_first().filter(|snapshot| snapshot.incarnation == life).collect();
+        let usable = usable(journal, first, of_this_life).await?;
+        if !usable.is_empty() {
+            return Ok(usable);
         }
+        (behind, records) = (from, LOOK_RECORDS_MAX.min(records * 2));
     }
+    Ok(vec![])
+}
+
+/// The incarnation of the first Claim, if it is among the first records.
+async fn first_life(journal: &Journal, first: Offset, end: Offset) -> Result<Option<Incarnation>> {
+    let records = journal.stretch(first, end).read().await?;
+    Ok(records.into_iter().find_map(|record| match record.decoded {
+        Decoded::Record(JournalRecord::Claim(claim)) if claim.replaces.is_none() => Some(claim.incarnation),
+        _ => None,
+    }))
+}
+
+/// The snapshots between two offsets that reach `first`.
+async fn look(journal: &Journal, first: Offset, from: Offset, behind: Offset) -> Result<Found> {
+    let (mut found, mut stretch) = (Found::new(first), journal.stretch(from, behind));
+    while stretch.at() < behind {
+        stretch.read().await?.into_iter().for_each(|record| found.look_at(record));
+        // A log that answers at once would leave no turn to whoever shares the thread, or wants to stop this.
+        tokio::task::yield_now().await;
+    }
+    Ok(found)
+}
+
+async fn usable(journal: &Journal, first: Offset, snapshots: Vec<Snapshot>) -> Result<Vec<Snapshot>> {
     let mut usable = vec![];
-    for snapshot in found.of_this_life()? {
+    for snapshot in snapshots {
         if commit_is_there(journal, first, &snapshot).await? {
             usable.push(snapshot);
         }
@@ -82,8 +126,8 @@ impl Found {
         }
     }
 
-    fn of_this_life(self) -> Result<Vec<Snapshot>> {
-        let mut lives = self.deciders;
+    fn of_this_life(mut self) -> Result<Vec<Snapshot>> {
+        let mut lives = std::mem::take(&mut self.deciders);
         if lives.is_empty() {
             lives.extend(self.snapshots.iter().map(|snapshot| snapshot.incarnation));
         }
@@ -94,7 +138,11 @@ impl Found {
                  restore the state of the right one, or reset the task: incarnation={life} other={other}"
             )));
         }
-        Ok(self.snapshots.into_iter().rev().filter(|snapshot| snapshot.incarnation == life).collect())
+        Ok(self.newest_first().filter(|snapshot| snapshot.incarnation == life).collect())
+    }
+
+    fn newest_first(self) -> impl Iterator<Item = Snapshot> {
+        self.snapshots.into_iter().rev()
     }
 }
 

@@ -1,21 +1,28 @@
 //! The units of a snapshot, checked.
 
+use super::super::ahead::Ahead;
 use super::chunk::{Chunk, Header, SUM_BYTES, UNIT_BYTES_MAX};
-use onceflow_log::{Log, ReadLimit};
+use onceflow_log::Log;
 use onceflow_storage::Delta;
 use onceflow_txn::Snapshot;
 use onceflow_types::wire::{checksum, checksum_append};
 use onceflow_types::{Error, ErrorKind, Result, TaskId};
-use std::time::Duration;
+use std::sync::Arc;
 
-const READ_RECORDS_MAX: usize = 256;
-const READ_BYTES_MAX: usize = 4 << 20;
+/// A part of the entries.
+pub(super) struct Piece<'p> {
+    pub(super) entries: &'p Delta,
+    /// As it lies in the snapshot.
+    pub(super) bytes: usize,
+    /// How many chunks of the snapshot were read up to here.
+    pub(super) chunks_read: u32,
+}
 
 /// Reads the header of a snapshot of `task`.
 ///
 /// # Errors
 /// As [`read`].
-pub(super) async fn read_header(log: &dyn Log, task: &TaskId, snapshot: &Snapshot) -> Result<Header> {
+pub(super) async fn read_header(log: &Arc<dyn Log>, task: &TaskId, snapshot: &Snapshot) -> Result<Header> {
     read_units(log, task, snapshot, None).await
 }
 
@@ -26,34 +33,43 @@ pub(super) async fn read_header(log: &dyn Log, task: &TaskId, snapshot: &Snapsho
 /// `Corrupt` when it is damaged, incomplete, another task's or not what its record says; `Retry` when the log is away;
 /// `Invalid` for a newer format; and what `load` returns.
 pub(super) async fn read(
-    log: &dyn Log,
+    log: &Arc<dyn Log>,
     task: &TaskId,
     snapshot: &Snapshot,
-    mut load: impl FnMut(&Delta) -> Result<()>,
+    mut load: impl FnMut(Piece<'_>) -> Result<()>,
 ) -> Result<Header> {
     read_units(log, task, snapshot, Some(&mut load)).await
 }
 
-type Load<'l> = &'l mut dyn FnMut(&Delta) -> Result<()>;
+type Load<'l> = &'l mut dyn FnMut(Piece<'_>) -> Result<()>;
 
 /// Everything, or without `load` the header only.
-async fn read_units(log: &dyn Log, task: &TaskId, snapshot: &Snapshot, mut load: Option<Load<'_>>) -> Result<Header> {
+async fn read_units(
+    log: &Arc<dyn Log>,
+    task: &TaskId,
+    snapshot: &Snapshot,
+    mut load: Option<Load<'_>>,
+) -> Result<Header> {
+    let (place, chunks) = (&snapshot.location.partition, snapshot.location.chunks);
+    let range = log.offsets(place).await.map_err(gone)?;
+    let mut ahead = Ahead::new(log.clone(), place.clone(), snapshot.location.first, range.next);
     let mut units = Units::new(task, snapshot);
     let mut header = None;
-    let place = &snapshot.location.partition;
-    let limit = ReadLimit { records_max: READ_RECORDS_MAX, bytes_max: READ_BYTES_MAX, wait_max: Duration::ZERO };
-    let mut next = snapshot.location.first;
-    while units.number < snapshot.location.chunks {
-        let range = log.offsets(place).await.map_err(gone)?;
-        if next < range.first || next >= range.next {
+    while units.number < chunks {
+        let wanted = if load.is_some() { u64::from(chunks - units.number) } else { 1 };
+        let readable = ahead.at() >= range.first;
+        let batch = if readable { ahead.read(wanted).await.map_err(gone)? } else { None };
+        let Some(batch) = batch else {
             return Err(Error::corrupt(format!(
-                "chunks are missing: queue={place} needed={next} first={} next={} read={}",
-                range.first, range.next, units.number
+                "chunks are missing: queue={place} needed={} first={} next={} read={}",
+                ahead.at(),
+                range.first,
+                range.next,
+                units.number
             )));
-        }
-        let batch = log.read(place, next, limit).await.map_err(gone)?;
+        };
         for record in batch.iter() {
-            if units.number == snapshot.location.chunks {
+            if units.number == chunks {
                 break;
             }
             let unit = units.take(record.body().unwrap_or_default()).map_err(|e| e.context(record.offset()))?;
@@ -61,10 +77,14 @@ async fn read_units(log: &dyn Log, task: &TaskId, snapshot: &Snapshot, mut load:
                 (None, _) => {}
                 (Some(unit), None) => return checked(Header::decode(&unit)?, snapshot),
                 (Some(unit), _) if header.is_none() => header = Some(checked(Header::decode(&unit)?, snapshot)?),
-                (Some(unit), Some(load)) => load(&Delta::decode(&unit)?)?,
+                (Some(unit), Some(load)) => {
+                    let entries = &Delta::decode(&unit)?;
+                    load(Piece { entries, bytes: unit.len(), chunks_read: units.number })?;
+                }
             }
         }
-        next = batch.next_offset().unwrap_or(next);
+        // A log that answers at once would leave no turn to whoever shares the thread, or wants to stop this.
+        tokio::task::yield_now().await;
     }
     units.finish()?;
     header.ok_or_else(|| Error::corrupt("snapshot without a header"))

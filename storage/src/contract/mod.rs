@@ -26,7 +26,7 @@ pub use rules::{
     destroy_starts_over, rule_01_a_crash_leaves_a_whole_commit, rule_02_point_and_state_are_one,
     rule_03_epochs_have_no_gaps, rule_05_commits_are_read, rule_06_scans_after_flushes,
     rule_06_scans_keep_order_and_bounds, rule_08_one_owner, rule_11_an_unclean_stop, rule_12_loading,
-    rule_12_loading_without_commit_leaves_nothing, rule_13_empty_keys_and_values,
+    rule_12_loading_in_any_order, rule_12_loading_without_commit_leaves_nothing, rule_13_empty_keys_and_values,
 };
 pub use support::{Contract, Scratch, copy_directory, entries, point};
 
@@ -55,6 +55,7 @@ macro_rules! contract_tests {
                 rule_10_damage_is_typed
                 rule_11_an_unclean_stop
                 rule_12_loading
+                rule_12_loading_in_any_order
                 rule_12_loading_without_commit_leaves_nothing
                 rule_13_empty_keys_and_values
                 destroy_starts_over

@@ -3,6 +3,7 @@
 use super::support::{Contract, copy_directory, entries, point, puts};
 use crate::{Delta, KeyRange, Order};
 use onceflow_types::{CommitPoint, Epoch, ErrorKind, Incarnation, Offset};
+use std::collections::BTreeMap;
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -247,6 +248,30 @@ pub fn rule_12_loading(contract: &Contract<'_>) {
     let value = |piece| if piece == 3 { b"new".to_vec() } else { b"old".to_vec() };
     assert_eq!(all(&*store), (1..10u8).map(|piece| (vec![piece], value(piece))).collect::<Entries>());
     assert_eq!(store.commit_point().unwrap(), Some(&point(500)));
+}
+
+/// Rule 12: pieces may come in any order, and one that comes again counts as it came last.
+pub fn rule_12_loading_in_any_order(contract: &Contract<'_>) {
+    let factory = contract.factory("live");
+    let mut store = Contract::open(&*factory).unwrap();
+    let mut expected = BTreeMap::new();
+    // In order, in order again with other values, and backwards; each piece overlaps the one before it.
+    let starts = (0..20u16).chain(0..20).chain((0..20).rev());
+    for (round, start) in starts.enumerate() {
+        let mut piece = Delta::default();
+        for key in (start * 40..start * 40 + 60).map(u16::to_be_bytes) {
+            let value = round.to_be_bytes().repeat(round % 20);
+            piece.put(&key, &value);
+            expected.insert(key.to_vec(), value);
+        }
+        store.load(&piece).unwrap();
+    }
+    store.commit(&Delta::default(), &point(3)).unwrap();
+    let expected: Entries = expected.into_iter().collect();
+    assert_eq!(all(&*store), expected, "rule 12");
+    drop(store);
+    let store = Contract::open(&*factory).unwrap();
+    assert_eq!((all(&*store), store.commit_point().unwrap()), (expected, Some(&point(3))), "rule 12");
 }
 
 /// Rule 12: entries without a point are gone after reopening.

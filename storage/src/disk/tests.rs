@@ -61,7 +61,7 @@ impl Engine for Faulty {
         Ok(Box::new(Scan(self, self.entries.range(range).collect(), 0)))
     }
 
-    fn write(&mut self, delta: &Delta, point: Option<&[u8]>) -> Result<()> {
+    fn write(&mut self, delta: &Delta, point: &[u8]) -> Result<()> {
         self.fails("fail-write")?;
         for (key, change) in delta {
             let mut engine = vec![];
@@ -71,9 +71,28 @@ impl Engine for Faulty {
                 None => self.entries.remove(&engine),
             };
         }
-        if let Some(point) = point {
-            self.entries.insert(POINT_KEY.to_vec(), point.to_vec());
+        self.entries.insert(POINT_KEY.to_vec(), point.to_vec());
+        self.save()
+    }
+
+    fn load(&mut self, run: &Run) -> Result<()> {
+        self.fails("fail-load")?;
+        for (key, change) in run.iter() {
+            match change {
+                Some(value) => self.entries.insert(key.to_vec(), value.to_vec()),
+                None => self.entries.remove(key),
+            };
         }
+        self.save()
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.fails("fail-sync")
+    }
+}
+
+impl Faulty {
+    fn save(&self) -> Result<()> {
         let mut bytes = vec![];
         for (key, value) in &self.entries {
             bytes.put_bytes(key);
@@ -81,10 +100,6 @@ impl Engine for Faulty {
         }
         fs::write(&self.path, bytes).unwrap();
         self.fails("fail-after-write")
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        self.fails("fail-sync")
     }
 }
 
@@ -104,6 +119,10 @@ fn one(key: &[u8], value: &[u8]) -> Delta {
     let mut delta = Delta::default();
     delta.put(key, value);
     delta
+}
+
+fn all(store: &DiskStore<Faulty>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    entries(store, KeyRange::all(), Order::Ascending).unwrap()
 }
 
 /// Makes the engine fail in a way, or no longer.
@@ -131,6 +150,40 @@ fn rule_04_a_failed_commit_ends_the_handle_and_reopening_settles_it() {
         let store = open(root.path()).unwrap();
         assert_eq!(store.commit_point().unwrap(), Some(&point(epoch_after)), "{how}");
     }
+}
+
+#[test]
+fn rule_12_a_load_that_was_cut_leaves_nothing() {
+    for how in ["fail-load", "fail-after-write", "fail-write"] {
+        let root = Scratch::new();
+        let mut store = open(root.path()).unwrap();
+        store.load(&one(b"k", b"1")).unwrap();
+        fail(root.path(), how, true);
+        // What is gathered goes to the engine with the first commit.
+        assert_eq!(store.commit(&one(b"l", b"2"), &point(7)).unwrap_err().kind(), ErrorKind::Corrupt, "{how}");
+        assert_eq!(store.load(&one(b"m", b"3")).unwrap_err().kind(), ErrorKind::Corrupt, "{how}");
+        drop(store);
+        // The folder is emptied, and with it what made the engine fail.
+        let mut store = open(root.path()).unwrap();
+        assert_eq!((store.commit_point().unwrap(), all(&store)), (None, vec![]), "{how}");
+        store.load(&one(b"k", b"4")).unwrap();
+        store.commit(&one(b"l", b"5"), &point(7)).unwrap();
+        assert_eq!(all(&store), [(b"k".to_vec(), b"4".to_vec()), (b"l".to_vec(), b"5".to_vec())]);
+    }
+}
+
+#[test]
+fn a_run_that_is_large_goes_to_the_engine_at_once() {
+    let root = Scratch::new();
+    let mut store = open(root.path()).unwrap();
+    let value = vec![7; RUN_BYTES_MAX / 4];
+    for key in 0..5u8 {
+        store.load(&one(&[key], &value)).unwrap();
+    }
+    assert_eq!(store.engine.entries.len(), 4);
+    // One that does not go on from the last one, too.
+    store.load(&one(&[0], b"")).unwrap();
+    assert_eq!(store.engine.entries.len(), 5);
 }
 
 #[test]
