@@ -28,6 +28,12 @@ pub enum SourceLoss {
 pub struct Config {
     /// Worker threads; 0: one for each core.
     pub threads: usize,
+    /// How long a record may take through the job, from being read to its output being acknowledged, 99 times in 100
+    /// \[none\]. With it an epoch lasts as long as the target leaves room for, and at most `epoch_time`: the measured times
+    /// of sealing, committing and publishing are taken off, and so many tasks as a record passes one behind the other
+    /// share the target. Epochs stay as long as they can, for throughput. What the target cannot do is make up for a
+    /// backlog, or for commits that take longer than it: then epochs last 5 ms.
+    pub latency_target: Option<Duration>,
     /// An epoch is sealed this long after its first record \[200 ms\]. Must be below half of the broker's
     /// `transactionTimeOut` (6 s), or halves are checked while they are still open.
     pub epoch_time: Duration,
@@ -100,6 +106,7 @@ impl Default for Config {
         Config {
             threads: 0,
             epoch_time: Duration::from_millis(200),
+            latency_target: None,
             epoch_records_max: 50_000,
             epoch_output_bytes_max: 4 << 20,
             epoch_state_bytes_max: 8 << 20,
@@ -171,6 +178,9 @@ impl Config {
         if let Some((name, _)) = times.iter().find(|(_, time)| time.is_zero()) {
             return Err(Error::invalid(format!("setting must be above zero: name={name}")));
         }
+        if self.latency_target.is_some_and(|target| target.is_zero()) {
+            return Err(Error::invalid("setting must be above zero: name=latency_target"));
+        }
         if self.epoch_time > EPOCH_TIME_MAX {
             return Err(Error::invalid(format!(
                 "epoch_time must be at most half of the broker's transactionTimeOut: given_ms={} max_ms={}",
@@ -200,5 +210,7 @@ mod tests {
         assert!(error.to_string().contains("tries_max"));
         let error = Config { epoch_time: Duration::from_secs(4), ..Config::default() }.check().unwrap_err();
         assert!(error.to_string().contains("transactionTimeOut"));
+        let error = Config { latency_target: Some(Duration::ZERO), ..Config::default() }.check().unwrap_err();
+        assert!(error.to_string().contains("latency_target"));
     }
 }

@@ -16,6 +16,7 @@ mod housekeeping;
 mod intake;
 mod journal;
 mod open;
+mod pace;
 mod publish;
 mod reader;
 mod scan;

@@ -96,7 +96,7 @@ impl Setting {
         let rates = Rates::mixed(&wish.faults, dice);
         // A third of the retention, which is longer than any process stands still.
         let snapshots = dice.happens(200);
-        Setting {
+        let mut setting = Setting {
             jobs: Jobs {
                 workload,
                 delivery: delivery(dice),
@@ -114,7 +114,11 @@ impl Setting {
                 snapshot_time: if snapshots { dice.millis(9_000, 15_000) } else { NEVER },
                 ..config(dice)
             },
-        }
+        };
+        // One in four has a latency target. It is no draw of its own, which would change what is drawn behind it.
+        let epoch_time = setting.config.epoch_time;
+        setting.config.latency_target = epoch_time.as_millis().is_multiple_of(4).then_some(epoch_time / 2);
+        setting
     }
 
     /// One that nothing is drawn for.

@@ -21,6 +21,7 @@ impl Task {
     /// Seals the open epoch, decides it, applies it and hands it to the publisher. Waits first while too many epochs are
     /// unpublished.
     pub(super) async fn commit_epoch(&mut self) -> Result<()> {
+        let begun = self.job.monotonic.now();
         self.wait_for_publisher().await;
         let (sealed, halves) = self.seal()?;
         let actions = self.step(Event::Sealed(Box::new(sealed)));
@@ -28,6 +29,7 @@ impl Task {
         self.intake.show(&self.line);
         self.output.clear();
         self.open = OpenEpoch::default();
+        self.publishing.pace.borrow_mut().committed(self.job.monotonic.now().saturating_sub(begun));
         Ok(())
     }
 
@@ -284,6 +286,7 @@ impl Task {
         if let Some(sent_at) = self.append_sent_at.take() {
             publisher.lease_from(sent_at);
         }
+        publishing.pace.borrow_mut().decided(plan.epoch, plan.items.len(), self.job.monotonic.now());
         publisher.decided(plan);
         publishing.work.notify_one();
         let (epoch, passed) = {

@@ -1,6 +1,7 @@
 //! S5: carries out what the publisher says, beside the processing of later epochs.
 
 use super::journal::{Journal, barrier_at};
+use super::pace::Pace;
 use super::scan::{self, Wanted};
 use super::tails::Tails;
 use crate::edge::{Backoff, sleep};
@@ -29,6 +30,8 @@ pub(crate) struct Publishing {
     pub(crate) external: Vec<Partition>,
     pub(crate) publisher: RefCell<Publisher>,
     pub(crate) tails: RefCell<Tails>,
+    /// How long epochs last.
+    pub(crate) pace: RefCell<Pace>,
     pub(crate) coordinator: Rc<RefCell<Coordinator>>,
     /// The publisher has something new to do.
     pub(crate) work: Notify,
@@ -175,6 +178,7 @@ impl Publishing {
                 return Ok(());
             }
         }
+        self.pace.borrow_mut().acknowledged(outcome.id.epoch, self.job.monotonic.now());
         backoff.reset();
         Ok(())
     }

@@ -5,6 +5,7 @@ use super::epoch::listed_keys;
 use super::intake::{INPUTS_TABLE, Intake};
 use super::journal::barrier_at;
 use super::open::Opened;
+use super::pace::Pace;
 use super::publish::Publishing;
 use super::tails::Tails;
 use super::time::Tellings;
@@ -97,6 +98,7 @@ pub(super) async fn start(
         external: external_targets(plan, &targets),
         publisher: RefCell::new(publisher),
         tails: RefCell::new(tails),
+        pace: RefCell::new(Pace::of(&job.config, &job.topology, plan)),
         coordinator: coordinator.clone(),
         work: Notify::new(),
         progress: Notify::new(),

@@ -125,14 +125,19 @@ impl Task {
         due.min()
     }
 
+    /// How long an epoch lasts.
+    fn epoch_time(&self) -> Duration {
+        self.publishing.pace.borrow().epoch_time()
+    }
+
     /// Whether the open epoch has lasted long enough.
     pub(super) fn epoch_is_due(&self) -> bool {
-        self.open.since.is_some_and(|since| since + self.job.config.epoch_time <= self.job.monotonic.now())
+        self.open.since.is_some_and(|since| since + self.epoch_time() <= self.job.monotonic.now())
     }
 
     /// When the task has something to do if no record comes.
     pub(super) fn deadline(&self) -> Duration {
-        let epoch = self.open.since.map_or(self.snapshot_at, |since| since + self.job.config.epoch_time);
+        let epoch = self.open.since.map_or(self.snapshot_at, |since| since + self.epoch_time());
         if !self.plan.timed {
             return epoch;
         }
