@@ -3,7 +3,7 @@
 //! | bytes | |
 //! | --- | --- |
 //! | 1 | version `01` |
-//! | 8, 8 | rows that lie by key, of the left and the right side (`u64`) |
+//! | 8, 8 | how many rows lie by key at most, of the left and the right side (`u64`) |
 //! | 1 | `01` when a row of a segment has been closed, else `00` and the end |
 //! | 8, 1, 8, 8 | the last one that was: when it was closed (`i64`), side (`00` left, `01` right), time (`i64`), sequence (`u64`) |
 //!
@@ -20,7 +20,7 @@ const VERSION: u8 = 1;
 /// What a join knows of its rows as a whole.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Header {
-    /// How many rows lie by key.
+    /// How many rows lie by key, at most.
     pub(super) left: u64,
     pub(super) right: u64,
     /// The last row of a segment that was closed in its turn. All that are to be closed before it are gone.
