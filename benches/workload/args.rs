@@ -41,6 +41,9 @@ pub struct Args {
     /// Time between commits, in ms.
     #[arg(long, default_value_t = 200)]
     pub epoch_ms: u64,
+    /// How long a record may take, in ms: epochs are as long as that leaves room for, at most `epoch_ms`.
+    #[arg(long)]
+    pub latency_target_ms: Option<u64>,
     /// Ask the disk to sync each append of the embedded log.
     #[arg(long)]
     pub sync: bool,
@@ -131,7 +134,12 @@ impl Args {
     }
 
     pub fn config(&self) -> Config {
-        Config { threads: self.threads, epoch_time: Duration::from_millis(self.epoch_ms), ..Config::default() }
+        Config {
+            threads: self.threads,
+            epoch_time: Duration::from_millis(self.epoch_ms),
+            latency_target: self.latency_target_ms.map(Duration::from_millis),
+            ..Config::default()
+        }
     }
 
     /// What every result says of its run.
@@ -147,6 +155,7 @@ impl Args {
             "keys": self.keys(),
             "threads": self.threads,
             "epoch_ms": self.epoch_ms,
+            "latency_target_ms": self.latency_target_ms,
             "sync": self.sync,
         });
         object.as_object().cloned().unwrap_or_default()

@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// Behind each run, run the bare pump: the same input and output without processing
     #[arg(long, conflicts_with = "restore")]
     pump: bool,
+    /// How long a record may take, in ms (`Config::latency_target`): it sets the time between commits, up to that one
+    #[arg(long, value_name = "MS")]
+    latency_target_ms: Option<u64>,
     /// Measure the latency at so many records a second instead,
     #[arg(long, value_name = "RATE", conflicts_with_all = ["records", "restore", "pump"])]
     latency: Option<u64>,

@@ -76,6 +76,7 @@ fn words(args: &Args, workload: &str, given: [(&str, &str); 4]) -> Vec<String> {
         ("keys", args.keys),
         ("threads", args.threads.map(u64::from)),
         ("epoch-ms", args.epoch_ms),
+        ("latency-target-ms", args.latency_target_ms),
         ("restore", args.restore),
         ("latency", args.latency),
         ("seconds", args.latency.and(args.seconds)),
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn options_are_handed_on_as_given() {
-        let line = "--workload w1 --log rocketmq --store rocksdb --delivery outbox --records 1000 --keys 10 --threads 2 --epoch-ms 50";
+        let line = "--workload w1 --log rocketmq --store rocksdb --delivery outbox --records 1000 --keys 10 --threads 2 --epoch-ms 50 --latency-target-ms 60";
         let args = parse(&format!("{line} --json /r")).unwrap();
         assert_eq!(words_of(&args), [line]);
         assert!(ours(&args)[0].on_broker);

@@ -177,7 +177,12 @@ fn label(row: &Row<'_>) -> String {
         return row.text("system").to_owned();
     }
     let usual_keys = if row.text("workload") == "w4" { 100_000.0 } else { 10_000.0 };
-    let unusual = [("keys", usual_keys, "keys"), ("threads", 1.0, "threads"), ("epoch_ms", 200.0, "ms")];
+    let unusual = [
+        ("keys", usual_keys, "keys"),
+        ("threads", 1.0, "threads"),
+        ("epoch_ms", 200.0, "ms"),
+        ("latency_target_ms", 0.0, "ms target"),
+    ];
     let unusual = unusual.into_iter().filter_map(|(key, usual, unit)| {
         let value = row.median(key).filter(|value| (value - usual).abs() > 0.5 && row.kind() != "restore")?;
         Some(format!("{} {unit}", shown(key, value)))

@@ -3,11 +3,23 @@
 use serde_json::Value;
 
 /// What tells the rows apart.
-const IDENTITY: [&str; 12] = [
-    "kind", "system", "workload", "log", "store", "delivery", "records", "keys", "threads", "epoch_ms", "rate", "sync",
+const IDENTITY: [&str; 13] = [
+    "kind",
+    "system",
+    "workload",
+    "log",
+    "store",
+    "delivery",
+    "records",
+    "keys",
+    "threads",
+    "epoch_ms",
+    "rate",
+    "sync",
+    "latency_target_ms",
 ];
 /// The columns, where any row has a value.
-const COLUMNS: [&str; 34] = [
+const COLUMNS: [&str; 35] = [
     "system",
     "workload",
     "log",
@@ -18,6 +30,7 @@ const COLUMNS: [&str; 34] = [
     "keys",
     "threads",
     "epoch_ms",
+    "latency_target_ms",
     "records_per_s",
     "pump_per_s",
     "of_pump",
@@ -143,7 +156,18 @@ fn table(rows: &[&Row<'_>]) -> String {
 
 /// A figure with as many digits as it deserves.
 pub(super) fn shown(key: &str, value: f64) -> String {
-    let whole = ["records", "keys", "threads", "epoch_ms", "rate", "samples", "messages", "raw_duplicates", "failed"];
+    let whole = [
+        "records",
+        "keys",
+        "threads",
+        "epoch_ms",
+        "latency_target_ms",
+        "rate",
+        "samples",
+        "messages",
+        "raw_duplicates",
+        "failed",
+    ];
     let rounded =
         if key.ends_with("_per_s") && value >= 10_000.0 { (value / 1_000.0).round() * 1_000.0 } else { value };
     if whole.contains(&key) || value.abs() >= 100.0 {
