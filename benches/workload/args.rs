@@ -44,6 +44,9 @@ pub struct Args {
     /// How long a record may take, in ms: epochs are as long as that leaves room for, at most `epoch_ms`.
     #[arg(long)]
     pub latency_target_ms: Option<u64>,
+    /// Put frames out uncompressed
+    #[arg(long)]
+    pub frames_plain: bool,
     /// Ask the disk to sync each append of the embedded log.
     #[arg(long)]
     pub sync: bool,
@@ -138,6 +141,7 @@ impl Args {
             threads: self.threads,
             epoch_time: Duration::from_millis(self.epoch_ms),
             latency_target: self.latency_target_ms.map(Duration::from_millis),
+            frame_compression: !self.frames_plain,
             ..Config::default()
         }
     }
@@ -156,6 +160,7 @@ impl Args {
             "threads": self.threads,
             "epoch_ms": self.epoch_ms,
             "latency_target_ms": self.latency_target_ms,
+            "frames_plain": self.frames_plain,
             "sync": self.sync,
         });
         object.as_object().cloned().unwrap_or_default()
