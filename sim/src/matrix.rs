@@ -8,7 +8,7 @@ use crate::disk::Disk;
 use crate::fault::Rates;
 use crate::process::{Process, Program};
 use crate::run::Setting;
-use crate::workload::{INPUT, Jobs, Workload};
+use crate::workload::{FEW_ENTRIES, INPUT, Jobs, Workload};
 use crate::world::{ClientId, Net};
 use onceflow::Config;
 use onceflow::storage::StoreFactory;
@@ -111,7 +111,8 @@ impl Run {
     fn new(workload: Workload, delivery: Delivery, cuts: &[Cut], stores: &Stores) -> Run {
         let net = Net::new(&["broker-a"], Dice::new(11));
         // Wide records need Deltas; a snapshot is due within the run.
-        let jobs = Jobs { workload, delivery, first_delivery: delivery, wide_per_mille: 700 };
+        let jobs =
+            Jobs { workload, delivery, first_delivery: delivery, wide_per_mille: 700, cache_entries: FEW_ENTRIES };
         let config = Config {
             epoch_time: Duration::from_millis(600),
             publish_lease: Duration::from_secs(1),

@@ -58,7 +58,7 @@ impl Search {
         let power = [Fault::BrokerPower, Fault::ReplyLost, Fault::Weak, Fault::Reset, Fault::Late, Fault::Partition];
         let mut all = vec![
             Search::any(Plant::UnansweredEndIsDone),
-            Search::any(Plant::WeakStatusIsOk),
+            Search::with(Plant::WeakStatusIsOk, None, &power),
             Search::with(Plant::AnyConnection, Some(Workload::Chain), &power),
             Search::with(Plant::OneConnection, None, &power),
             Search::any(Plant::CheckBackCommits),

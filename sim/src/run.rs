@@ -7,7 +7,7 @@ use crate::disk::Disk;
 use crate::fault::{Counts, Fault, Rates};
 use crate::plant::Plant;
 use crate::process::{Process, Program};
-use crate::workload::{Expected, INPUT, Jobs, Workload};
+use crate::workload::{ALL_ENTRIES, Expected, FEW_ENTRIES, INPUT, Jobs, Workload};
 use crate::world::{ClientId, Net};
 use onceflow::Config;
 use onceflow::topology::Delivery;
@@ -102,6 +102,7 @@ impl Setting {
                 delivery: delivery(dice),
                 first_delivery: delivery(dice),
                 wide_per_mille: if dice.happens(60) { 300 } else { 0 },
+                cache_entries: FEW_ENTRIES,
             },
             rates,
             expected: RefCell::default(),
@@ -115,9 +116,13 @@ impl Setting {
                 ..config(dice)
             },
         };
-        // One in four has a latency target. It is no draw of its own, which would change what is drawn behind it.
+        // One in four has a latency target, and one in three all entries in memory. They are no draws of their own, which would
+        // change what is drawn behind them.
         let epoch_time = setting.config.epoch_time;
         setting.config.latency_target = epoch_time.as_millis().is_multiple_of(4).then_some(epoch_time / 2);
+        if epoch_time.as_millis().is_multiple_of(3) {
+            setting.jobs.cache_entries = ALL_ENTRIES;
+        }
         setting
     }
 

@@ -140,7 +140,15 @@ pub(crate) struct Jobs {
     pub(crate) first_delivery: Delivery,
     /// How many of a thousand records are wide.
     pub(crate) wide_per_mille: u32,
+    /// How many entries an operator keeps in memory: few, so that the store is read, or more than there are, so that the store
+    /// is never asked.
+    pub(crate) cache_entries: usize,
 }
+
+/// Fewer entries than a task has.
+pub(crate) const FEW_ENTRIES: usize = 3;
+/// More than a task has.
+pub(crate) const ALL_ENTRIES: usize = 10_000;
 
 pub(crate) const INPUT: &str = "in";
 pub(crate) const MIDDLE: &str = "middle";
@@ -166,12 +174,28 @@ impl Jobs {
     /// The jobs.
     pub(crate) fn topologies(&self) -> Result<Vec<Topology>> {
         match self.workload {
-            Workload::Counts => Ok(vec![counting("job", OUTPUT, self.delivery)?]),
+            Workload::Counts => Ok(vec![self.counting("job", OUTPUT, self.delivery)?]),
             Workload::Transfers => Ok(vec![self.transfers()?]),
             Workload::Windows => Ok(vec![self.windows()?]),
             Workload::Joins => Ok(vec![self.joins()?]),
-            Workload::Chain => Ok(vec![counting("first", MIDDLE, self.first_delivery)?, self.summing()?]),
+            Workload::Chain => Ok(vec![self.counting("first", MIDDLE, self.first_delivery)?, self.summing()?]),
         }
+    }
+
+    /// Running sums of keys that stay in their partition.
+    fn counting(&self, job: &str, output: &str, delivery: Delivery) -> Result<Topology> {
+        let builder = StreamBuilder::new(job)?;
+        let records = builder.source(INPUT, Json::<Record>::new()).name("records").start(StartPolicy::Earliest);
+        let keyed =
+            records.map(|record| posting(&record, &record.to, record.amount)).key_by(|posting| posting.key.clone());
+        keyed
+            .partitioned_by_key()
+            .aggregate("sums", State::default, State::add)
+            .cache_entries(self.cache_entries)
+            .map(State::out)
+            .sink("out", output, Json::<Sum>::new())
+            .delivery(delivery);
+        builder.build()
     }
 
     fn transfers(&self) -> Result<Topology> {
@@ -186,6 +210,7 @@ impl Jobs {
             .queues(2)
             .map_values(|posting| posting)
             .aggregate("balances", State::default, State::add)
+            .cache_entries(self.cache_entries)
             .map(State::out)
             .sink("out", OUTPUT, Json::<Sum>::new())
             .key(|sum| sum.key.clone())
@@ -203,6 +228,7 @@ impl Jobs {
         let together = keyed.repartition("by-key").queues(2).map_values(|posting| posting);
         let sums = |name: &str, windows: Windows| {
             let sums = together.window(name, windows).aggregate(State::default, State::add, State::merge);
+            let sums = sums.cache_entries(self.cache_entries);
             let name = name.to_owned();
             sums.map(move |key, sum: Windowed<State>| {
                 let key = window_key(&key, &name, sum.window_start.as_millis());
@@ -228,6 +254,7 @@ impl Jobs {
             .queues(1)
             .map_values(|posting| posting)
             .aggregate("sums", State::default, State::add)
+            .cache_entries(self.cache_entries)
             .map(State::out)
             .sink("out", OUTPUT, Json::<Sum>::new())
             .key(|sum| sum.key.clone())
@@ -294,20 +321,6 @@ fn timed(builder: &StreamBuilder) -> Stream<Record> {
 /// A change that a key must have seen.
 fn post(keys: &mut Changes, key: &str, id: u64, change: i64) {
     keys.entry(key.to_owned()).or_default().insert(id, change);
-}
-
-/// Running sums of keys that stay in their partition.
-fn counting(job: &str, output: &str, delivery: Delivery) -> Result<Topology> {
-    let builder = StreamBuilder::new(job)?;
-    let records = builder.source(INPUT, Json::<Record>::new()).name("records").start(StartPolicy::Earliest);
-    let keyed = records.map(|record| posting(&record, &record.to, record.amount)).key_by(|posting| posting.key.clone());
-    keyed
-        .partitioned_by_key()
-        .aggregate("sums", State::default, State::add)
-        .map(State::out)
-        .sink("out", output, Json::<Sum>::new())
-        .delivery(delivery);
-    builder.build()
 }
 
 /// Each window has one result, told by how many records it holds.

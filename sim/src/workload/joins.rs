@@ -11,8 +11,6 @@ use std::time::Duration;
 
 /// How far the records of a pair may lie apart.
 const NEAR: Duration = Duration::from_secs(2);
-/// So few rows of each side are kept in memory that some are always elsewhere.
-const ENTRIES: usize = 4;
 
 impl Jobs {
     /// Nothing is late, as in the windows; rows without a partner come out when a phase ends.
@@ -24,7 +22,7 @@ impl Jobs {
             postings.key_by(|posting| posting.key.clone()).repartition(name).queues(2).map_values(|posting| posting)
         };
         let (gone, come) = (side("by-from", |record| &record.from, -1), side("by-to", |record| &record.to, 1));
-        let joined = gone.join("pairs", &come, JoinWindow::within(NEAR)).left(row).cache_entries(ENTRIES);
+        let joined = gone.join("pairs", &come, JoinWindow::within(NEAR)).left(row).cache_entries(self.cache_entries);
         joined.values().sink("out", OUTPUT, Json::<Sum>::new()).key(|sum| sum.key.clone()).delivery(self.delivery);
         builder.build()
     }
