@@ -79,7 +79,7 @@ async fn end_of(runtime: &mut Runtime) -> Error {
 
 #[tokio::test]
 #[ignore = "needs a broker: cargo xtask test"]
-async fn the_listed_rights_are_enough_and_losing_one_stops_the_job_and_loses_nothing() {
+async fn access_control_the_listed_rights_are_enough_and_losing_one_stops_the_job_and_loses_nothing() {
     let place = Place::new("rights").await;
     let all = entries(0, 30);
     place.ledger.produce(&*place.master, &all[..10]).await;
@@ -107,7 +107,7 @@ async fn the_listed_rights_are_enough_and_losing_one_stops_the_job_and_loses_not
 
 #[tokio::test]
 #[ignore = "needs a broker: cargo xtask test"]
-async fn each_listed_right_is_needed() {
+async fn access_control_each_listed_right_is_needed() {
     let place = Place::new("each").await;
     place.ledger.produce(&*place.master, &entries(0, 4)).await;
     for (resource, actions) in place.rights() {

@@ -54,7 +54,7 @@ async fn writes(log: &RocketLog, queue: &Partition) -> Result<()> {
 
 #[test]
 #[ignore = "needs a broker: cargo xtask test"]
-fn rights_are_needed_topic_by_topic() {
+fn access_control_rights_are_needed_topic_by_topic() {
     run(async {
         let master = master().await;
         let (both, read, write) =
@@ -94,7 +94,7 @@ fn rights_are_needed_topic_by_topic() {
 
 #[test]
 #[ignore = "needs a broker: cargo xtask test"]
-fn rights_are_needed_for_the_group() {
+fn access_control_rights_are_needed_for_the_group() {
     run(async {
         let master = master().await;
         let queue = topic(&master, "topic").await;
@@ -116,7 +116,7 @@ fn rights_are_needed_for_the_group() {
 
 #[test]
 #[ignore = "needs a broker: cargo xtask test"]
-fn rights_that_are_taken_away_are_missed_at_the_next_request() {
+fn access_control_rights_that_are_taken_away_are_missed_at_the_next_request() {
     run(async {
         let master = master().await;
         let queue = topic(&master, "topic").await;
@@ -142,7 +142,7 @@ fn rights_that_are_taken_away_are_missed_at_the_next_request() {
 
 #[test]
 #[ignore = "needs a broker: cargo xtask test"]
-fn a_key_that_was_changed_is_refused_from_then_on_and_the_new_one_works() {
+fn access_control_a_key_that_was_changed_is_refused_from_then_on_and_the_new_one_works() {
     run(async {
         let master = master().await;
         let queue = topic(&master, "topic").await;

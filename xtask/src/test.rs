@@ -30,6 +30,11 @@ const MODEL_CASES: [&str; 10] = ["P11", "P12", "P13", "P14", "P15", "P16", "P17"
 const CALIBRATION: [&str; 4] = ["--test", "calibration", "--test", "rocketmq"];
 /// A crash at every step of the protocol.
 const CRASH_MATRIX: [&str; 2] = ["--test", "broker_crash"];
+/// Rights on the broker with access control: most of their time goes by in starting RocketMQ's admin tool, and RocketMQ keeps a
+/// core busy when such a broker has ended half messages.
+const ACCESS_CONTROL: [&str; 4] = ["--test", "rocketmq_acl", "--test", "security_broker"];
+/// How the names of those tests begin.
+const ACCESS_CONTROL_TESTS: &str = "access_control_";
 /// How often the open broker asks about a half message.
 const CHECKS_MAX: u32 = 3;
 /// What the broker with access control lets in. Not a secret: it listens on loopback, and only while tests run.
@@ -67,7 +72,7 @@ pub(crate) fn crash(args: &CrashArgs) -> ExitCode {
     let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
     let tests = Args { long: args.long, no_broker: false };
     steps.run("crash matrix on a real broker", &needs, || {
-        on_broker(&tests, &args.broker_version, &CRASH_MATRIX, run::check)
+        on_broker(&tests, &args.broker_version, (&CRASH_MATRIX, &[]), run::check)
     });
     steps.finish()
 }
@@ -84,17 +89,21 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     steps.run("CPU time per record, against a baseline", ROCKSDB, guard::step);
     let oldest = format!("calibration and contract on RocketMQ {VERSION_OLDEST}");
     if args.no_broker {
-        for step in ["tests on a real broker", &oldest, containers::STEP, "soak"] {
+        for step in ["tests on a real broker", &oldest, containers::STEP, "access control on a real broker", "soak"] {
             steps.skip(step, "left out by --no-broker");
         }
         return;
     }
     let needs: Vec<Need> = [ROCKSDB, BROKER, JAVA_CLIENTS].concat();
-    steps.run("tests on a real broker", &needs, || on_broker(args, VERSION, &["--tests"], run::check));
-    let calibrated = || on_broker(args, VERSION_OLDEST, &CALIBRATION, run::check_later);
+    let others = ["--skip", ACCESS_CONTROL_TESTS];
+    steps.run("tests on a real broker", &needs, || on_broker(args, VERSION, (&["--tests"], &others), run::check));
+    let calibrated = || on_broker(args, VERSION_OLDEST, (&CALIBRATION, &[]), run::check_later);
     steps.run_beside(&oldest, &needs, calibrated, |steps| containers::add(steps, &[], args.long));
     let (name, minutes) = if args.long { ("soak, an hour, 240 kills", 60) } else { ("soak, 3 minutes, 12 kills", 3) };
-    steps.run(name, &needs, || soak::soak(&soak::Args::of(minutes)));
+    let controlled = || on_broker(args, VERSION, (&ACCESS_CONTROL, &[ACCESS_CONTROL_TESTS]), run::check_later);
+    steps.run_beside("access control on a real broker", &needs, controlled, |steps| {
+        steps.run(name, &needs, || soak::soak(&soak::Args::of(minutes)));
+    });
 }
 
 fn tests(words: &[&str], args: &Args) -> Outcome<Command> {
@@ -129,9 +138,12 @@ fn model() -> Outcome {
 /// How a command is run, and its output shown.
 type Check = fn(&mut Command) -> Outcome;
 
+/// Which tests: words for cargo, and words for the tests' programs.
+type Which<'w> = (&'w [&'w str], &'w [&'w str]);
+
 /// Starts two brokers, runs the tests, and removes the brokers whatever happened. If this program is killed, the guard
 /// kills them.
-fn on_broker(args: &Args, version: &str, which: &[&str], check: Check) -> Outcome {
+fn on_broker(args: &Args, version: &str, which: Which<'_>, check: Check) -> Outcome {
     java::compile()?;
     let folder = scratch("test")?;
     let open = Instance::open(&folder.join("open"))?;
@@ -142,7 +154,7 @@ fn on_broker(args: &Args, version: &str, which: &[&str], check: Check) -> Outcom
     result.and(removed)
 }
 
-fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance; 2], check: Check) -> Outcome {
+fn tested(args: &Args, version: &str, which: Which<'_>, [open, closed]: [&Instance; 2], check: Check) -> Outcome {
     let (version, bound_to) = (Some(version.to_owned()), Some(std::process::id()));
     let bound = StartOptions { version: version.clone(), bound_to, ..StartOptions::default() };
     let checks = StartOptions {
@@ -171,5 +183,5 @@ fn tested(args: &Args, version: &str, which: &[&str], [open, closed]: [&Instance
     cargo.env("ONCEFLOW_BROKER_KILL", kill).env("ONCEFLOW_BROKER_START", start);
     cargo.env("ONCEFLOW_XTASK", xtask).envs(version.map(|version| ("ONCEFLOW_ROCKETMQ_VERSION", version)));
     // One at a time: they kill and restart brokers, and two cores hold no more.
-    check(cargo.args(which).args(["--", "--ignored", "--test-threads=1", "--show-output"]))
+    check(cargo.args(which.0).args(["--", "--ignored", "--test-threads=1", "--show-output"]).args(which.1))
 }
