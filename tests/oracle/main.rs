@@ -21,9 +21,9 @@ mod run;
 use run::Stores;
 
 /// Streams in a run of the tests; without optimisation, a taste of it.
-const STREAMS: u64 = if cfg!(debug_assertions) { 100 } else { 5_000 };
+const STREAMS: u64 = if cfg!(debug_assertions) { 30 } else { 5_000 };
 /// Streams of those on a store on disk.
-const STREAMS_ON_DISK: u64 = if cfg!(debug_assertions) { 10 } else { 25 };
+const STREAMS_ON_DISK: u64 = if cfg!(debug_assertions) { 3 } else { 25 };
 /// How many times as many there are in `cargo xtask test --long`.
 const LONG_FACTOR: u64 = 20;
 
