@@ -8,7 +8,10 @@ pub(super) fn machine() -> String {
     let of = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let (cpu, memory) = (processor(&of("/proc/cpuinfo")), gib(&of("/proc/meminfo")));
-    format!("{cpu}, {cores} cores, {memory} GiB, Linux {}", of("/proc/sys/kernel/osrelease").trim())
+    // Without what its builder calls it.
+    let kernel = of("/proc/sys/kernel/osrelease");
+    let kernel = kernel.trim().split('-').next().unwrap_or_default();
+    format!("{cpu}, {cores} cores, {memory} GiB, Linux {kernel}")
 }
 
 fn processor(cpuinfo: &str) -> String {
