@@ -10,8 +10,6 @@ use std::fmt;
 
 /// Most bytes of a table that are loaded when it is opened; of a larger one, entries are loaded as they are asked for.
 const LOAD_BYTES_MAX: usize = 4 << 20;
-/// Bytes of the table's number before each key.
-const PREFIX_BYTES: usize = 2;
 
 /// A table of one value per key, with the entries in use kept decoded: a hot key costs no decoding or encoding per
 /// record.
@@ -89,8 +87,8 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     /// Binds the table to a task's state.
     ///
     /// # Errors
-    /// `Invalid` when the state has no room for another table.
-    /// `Corrupt` when an entry cannot be read.
+    /// `Invalid` when the state has no room for another table, or an entry is of a newer format or of a version that nobody
+    /// knows; `Corrupt` when one cannot be read.
     pub fn open(&mut self, state: &mut TaskState) -> Result<()> {
         let id = state.table(&self.name)?;
         self.bind(id, state)
@@ -114,8 +112,9 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
             if entries > self.cache.entries_max() || bytes > LOAD_BYTES_MAX {
                 return Ok(());
             }
-            let key: K = decode_key(key.get(PREFIX_BYTES..).unwrap_or_default()).map_err(|e| e.context(&self.name))?;
-            let (value, time) = form::decode(value, self.migration.as_ref()).map_err(|e| e.context(&self.name))?;
+            let key = key.get(id.prefix().len()..).unwrap_or_default();
+            let key: K = decode_key(key).map_err(|e| e.context(&self.name))?;
+            let (value, time) = self.decode(value)?;
             let hash = self.cache.hash(&key);
             self.cache.insert(hash, key, Some(value), time, |_| Ok(()))?;
         }
@@ -156,13 +155,16 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
         Ok(Entry { slot, at, changed, wrote: false, stamp: NO_TIME })
     }
 
+    fn decode(&self, stored: &[u8]) -> Result<(V, Timestamp)> {
+        form::decode(stored, self.migration.as_ref()).map_err(|e| e.context(&self.name))
+    }
+
     fn load(&mut self, hash: u64, key: &K, state: &mut TaskState) -> Result<u32> {
         let id = bound(self.id, &self.name)?;
         encode_table_key(id, key, &mut self.key_bytes)?;
         let stored = self.outside != Some(0) && state.get(&self.key_bytes, &mut self.value_bytes)?;
         let (value, time) = if stored {
-            let decoded = form::decode(&self.value_bytes, self.migration.as_ref());
-            let (value, time) = decoded.map_err(|e| e.context(&self.name))?;
+            let (value, time) = self.decode(&self.value_bytes)?;
             (Some(value), time)
         } else {
             (None, NO_TIME)

@@ -42,23 +42,31 @@ pub(crate) fn shown(command: &Command) -> String {
 /// Runs the command to its end and hands back how it ended.
 pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
     eprintln!("$ {}", shown(command));
-    command.status().map_err(|error| format!("cannot run {}: {error}", shown(command)))
+    command.status().map_err(|error| cannot_run(command, &error))
 }
 
 /// Runs the command; anything but success is an error.
 pub(crate) fn check(command: &mut Command) -> Outcome {
     let ended = status(command)?;
-    if ended.success() { Ok(()) } else { Err(format!("`{}` failed: {ended}", shown(command))) }
+    succeeded(command, ended)
 }
 
 /// The same, with everything that it prints shown when it has ended: for one that runs beside another.
 pub(crate) fn check_later(command: &mut Command) -> Outcome {
-    let output = command.output().map_err(|error| format!("cannot run {}: {error}", shown(command)))?;
+    let output = command.output().map_err(|error| cannot_run(command, &error))?;
     eprintln!("$ {}", shown(command));
     for printed in [&output.stdout, &output.stderr] {
         eprint!("{}", String::from_utf8_lossy(printed));
     }
-    if output.status.success() { Ok(()) } else { Err(format!("`{}` failed: {}", shown(command), output.status)) }
+    succeeded(command, output.status)
+}
+
+fn cannot_run(command: &Command, error: &std::io::Error) -> String {
+    format!("cannot run {}: {error}", shown(command))
+}
+
+fn succeeded(command: &Command, ended: ExitStatus) -> Outcome {
+    if ended.success() { Ok(()) } else { Err(format!("`{}` failed: {ended}", shown(command))) }
 }
 
 /// The exit code of a child, as our own.

@@ -64,12 +64,7 @@ impl Steps {
     pub(crate) fn run_if_able(&mut self, name: &str, needs: &[Need], body: impl FnOnce() -> Result<(), Trouble>) {
         eprintln!("\n=== {name}");
         let watch = Stopwatch::start();
-        let tried = || {
-            machine::ensure(needs)?;
-            compiled(needs)?;
-            body()
-        };
-        let end = tried().map_or_else(End::from, |()| End::Passed);
+        let end = able(needs).and_then(|()| body()).map_or_else(End::from, |()| End::Passed);
         self.end(name, watch.elapsed(), end);
     }
 
@@ -82,8 +77,7 @@ impl Steps {
         meanwhile: impl FnOnce(&mut Self),
     ) {
         eprintln!("\n=== {name}, beside the next step");
-        let able = machine::ensure(needs).map_err(Trouble::from).and_then(|()| Ok(compiled(needs)?));
-        if let Err(trouble) = able {
+        if let Err(trouble) = able(needs) {
             self.end(name, Duration::ZERO, trouble.into());
             return meanwhile(self);
         }
@@ -148,9 +142,10 @@ impl Steps {
     }
 }
 
-/// A step that builds RocksDB links the one that was compiled before.
-fn compiled(needs: &[Need]) -> Outcome {
-    if needs.contains(&Need::CxxCompiler) { rocksdb::ensure() } else { Ok(()) }
+/// Brings what a step needs. One that builds RocksDB links the library that was compiled before.
+fn able(needs: &[Need]) -> Result<(), Trouble> {
+    machine::ensure(needs)?;
+    if needs.contains(&Need::CxxCompiler) { Ok(rocksdb::ensure()?) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ const CRASH_MATRIX: [&str; 2] = ["--test", "broker_crash"];
 /// Rights on the broker with access control: most of their time goes by in starting RocketMQ's admin tool, and RocketMQ keeps a
 /// core busy when such a broker has ended half messages.
 const ACCESS_CONTROL: [&str; 4] = ["--test", "rocketmq_acl", "--test", "security_broker"];
+/// The name of their step.
+const ACCESS_CONTROL_STEP: &str = "access control on a real broker";
 /// How the names of those tests begin.
 const ACCESS_CONTROL_TESTS: &str = "access_control_";
 /// How often the open broker asks about a half message.
@@ -89,7 +91,7 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     steps.run("CPU time per record, against a baseline", ROCKSDB, guard::step);
     let oldest = format!("calibration and contract on RocketMQ {VERSION_OLDEST}");
     if args.no_broker {
-        for step in ["tests on a real broker", &oldest, containers::STEP, "access control on a real broker", "soak"] {
+        for step in ["tests on a real broker", &oldest, containers::STEP, ACCESS_CONTROL_STEP, "soak"] {
             steps.skip(step, "left out by --no-broker");
         }
         return;
@@ -101,7 +103,7 @@ pub(crate) fn add(steps: &mut Steps, args: &Args) {
     steps.run_beside(&oldest, &needs, calibrated, |steps| containers::add(steps, &[], args.long));
     let (name, minutes) = if args.long { ("soak, an hour, 240 kills", 60) } else { ("soak, 3 minutes, 12 kills", 3) };
     let controlled = || on_broker(args, VERSION, (&ACCESS_CONTROL, &[ACCESS_CONTROL_TESTS]), run::check_later);
-    steps.run_beside("access control on a real broker", &needs, controlled, |steps| {
+    steps.run_beside(ACCESS_CONTROL_STEP, &needs, controlled, |steps| {
         steps.run(name, &needs, || soak::soak(&soak::Args::of(minutes)));
     });
 }
