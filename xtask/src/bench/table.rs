@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// What tells the rows apart.
-const IDENTITY: [&str; 13] = [
+const IDENTITY: [&str; 14] = [
     "kind",
     "system",
     "workload",
@@ -16,6 +16,7 @@ const IDENTITY: [&str; 13] = [
     "epoch_ms",
     "rate",
     "sync",
+    "frames_plain",
     "latency_target_ms",
 ];
 /// The columns, where any row has a value.
