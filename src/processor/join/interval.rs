@@ -3,11 +3,14 @@
 mod closing;
 mod header;
 mod memory;
+mod numbers;
 mod open_rows;
 mod segments;
 mod sequence;
+mod slab;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use self::open_rows::{Bounds, OpenRows, Visit};
 use self::sequence::Sequence;

@@ -1,37 +1,58 @@
 //! Rows in memory, by key.
 
-use super::super::rows::Place;
+use super::super::rows::{Moment, Place};
 use super::super::{Side, Sided};
+use super::numbers::Numbers;
 use super::segments::At;
+use super::slab::Slab;
 use crate::state::SmallBytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use onceflow_types::{Error, Result};
-use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
 /// How far the search for a key that nobody has used goes.
 const EVICTION_STEPS_MAX: usize = 32;
-/// How many rows a place for a key may be made for when another one gets it.
-const ROOM_KEPT_MAX: usize = 64;
 
 /// A row in memory.
 pub(super) struct Row<L, R> {
     pub(super) place: Place,
     /// When it is closed.
     pub(super) close: i64,
+    pub(super) home: Home,
+    /// Its key's place in memory.
+    pub(super) slot: u32,
     /// Whether it has had a partner, where that is asked for.
     pub(super) matched: bool,
-    pub(super) home: Home,
     pub(super) value: Sided<L, R>,
+}
+
+impl<L, R> Row<L, R> {
+    pub(super) fn moment(&self) -> Moment {
+        Moment { close: self.close, side: self.value.side(), place: self.place }
+    }
 }
 
 /// Where a row that is in memory lies in the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Home {
-    Segment(At),
+    /// The parts of an [`At`], which would take more room as a whole.
+    Segment { segment: u64, row: u32 },
     /// In the table of its side, with a timer.
     ByKey,
+}
+
+impl Home {
+    pub(super) fn segment(At { segment, row }: At) -> Home {
+        Home::Segment { segment, row }
+    }
+
+    pub(super) fn at(self) -> Option<At> {
+        match self {
+            Home::Segment { segment, row } => Some(At { segment, row }),
+            Home::ByKey => None,
+        }
+    }
 }
 
 /// What is known of the rows of a key on one side.
@@ -45,55 +66,48 @@ pub(super) enum Known {
     Large,
 }
 
-/// The rows of a key on one side, in the order of their places.
-pub(super) struct Half<L, R> {
+/// The rows of a key on one side.
+pub(super) struct Half {
+    /// Their numbers, in the order of their places.
+    pub(super) rows: Numbers,
     pub(super) known: Known,
-    pub(super) rows: VecDeque<Row<L, R>>,
 }
 
-impl<L, R> Half<L, R> {
-    pub(super) fn insert(&mut self, row: Row<L, R>) {
-        let at = match self.rows.back() {
-            Some(last) if last.place > row.place => self.rows.partition_point(|other| other.place < row.place),
-            _ => self.rows.len(),
-        };
-        self.rows.insert(at, row);
-    }
-
-    pub(super) fn remove(&mut self, place: Place) -> Option<Row<L, R>> {
-        let at = self.rows.binary_search_by_key(&place, |row| row.place).ok()?;
-        self.rows.remove(at)
-    }
+impl Half {
+    const EMPTY: Half = Half { rows: Numbers::EMPTY, known: Known::Unread };
 }
 
 /// A key in memory.
-pub(super) struct Slot<L, R> {
+pub(super) struct Slot {
     pub(super) key: SmallBytes,
-    hash: u64,
+    left: Half,
+    right: Half,
     is_taken: bool,
     used: bool,
-    left: Half<L, R>,
-    right: Half<L, R>,
 }
 
-impl<L, R> Slot<L, R> {
-    pub(super) fn half(&mut self, side: Side) -> &mut Half<L, R> {
+impl Slot {
+    pub(super) fn half(&mut self, side: Side) -> &mut Half {
         match side {
             Side::Left => &mut self.left,
             Side::Right => &mut self.right,
         }
     }
 
-    fn rows(&self) -> usize {
-        self.left.rows.len() + self.right.rows.len()
+    fn is_empty(&self) -> bool {
+        self.left.rows.len() + self.right.rows.len() == 0
     }
 }
 
 /// Keys with their rows. Room is found as a clock does: keys that were used since the hand last passed are left.
+///
+/// Rows lie side by side under numbers, not with their keys: keys come in no order and have few rows each, so that what is
+/// touched for a record should be little and lie close together.
 pub(super) struct Memory<L, R> {
+    pub(super) rows: Slab<Row<L, R>>,
     hasher: FixedState,
     index: HashTable<u32>,
-    slots: Vec<Slot<L, R>>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     hand: usize,
 }
@@ -102,7 +116,7 @@ impl<L, R> Memory<L, R> {
     pub(super) fn new() -> Self {
         // Fixed: nothing visible depends on it, and a run can be repeated exactly.
         let hasher = FixedState::with_seed(0x6f6e_6365_666c_6f77);
-        Memory { hasher, index: HashTable::new(), slots: vec![], free: vec![], hand: 0 }
+        Memory { rows: Slab::new(), hasher, index: HashTable::new(), slots: vec![], free: vec![], hand: 0 }
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -120,44 +134,86 @@ impl<L, R> Memory<L, R> {
 
     /// Makes a place for a key that has none, whose rows nobody has asked for.
     pub(super) fn insert(&mut self, key: &[u8]) -> Result<u32> {
-        let (hash, key) = (self.hasher.hash_one(key), SmallBytes::from(key));
+        let hash = self.hasher.hash_one(key);
+        let slot =
+            Slot { key: SmallBytes::from(key), left: Half::EMPTY, right: Half::EMPTY, is_taken: true, used: true };
         let at = match self.free.pop() {
             Some(at) => {
-                let slot = self.slots.get_mut(at as usize).ok_or_else(lost)?;
-                (slot.key, slot.hash, slot.is_taken, slot.used) = (key, hash, true, true);
+                *self.slots.get_mut(at as usize).ok_or_else(lost)? = slot;
                 at
             }
             None => {
-                let half = || Half { known: Known::Unread, rows: VecDeque::new() };
-                self.slots.push(Slot { key, hash, is_taken: true, used: true, left: half(), right: half() });
+                self.slots.push(slot);
                 u32::try_from(self.slots.len() - 1).map_err(|_| lost())?
             }
         };
-        let slots = &self.slots;
-        self.index.insert_unique(hash, at, |at| slots.get(*at as usize).map_or(0, |slot| slot.hash));
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.index.insert_unique(hash, at, |at| slots.get(*at as usize).map_or(0, |slot| hasher.hash_one(&*slot.key)));
         Ok(at)
     }
 
-    pub(super) fn slot(&mut self, at: u32) -> Result<&mut Slot<L, R>> {
+    pub(super) fn slot(&mut self, at: u32) -> Result<&mut Slot> {
         self.slots.get_mut(at as usize).filter(|slot| slot.is_taken).ok_or_else(lost)
     }
 
-    /// The places of all keys.
-    pub(super) fn slots(&mut self) -> impl Iterator<Item = &mut Slot<L, R>> {
-        self.slots.iter_mut().filter(|slot| slot.is_taken)
+    pub(super) fn half(&mut self, at: u32, side: Side) -> Result<&mut Half> {
+        Ok(self.slot(at)?.half(side))
+    }
+
+    /// What is known of a key's rows of one side, and all rows.
+    pub(super) fn half_and_rows(&mut self, at: u32, side: Side) -> Result<(&mut Half, &mut Slab<Row<L, R>>)> {
+        let slot = self.slots.get_mut(at as usize).filter(|slot| slot.is_taken).ok_or_else(lost)?;
+        Ok((slot.half(side), &mut self.rows))
+    }
+
+    /// The places of all keys, and the rows.
+    pub(super) fn all(&mut self) -> (impl Iterator<Item = &mut Slot>, &mut Slab<Row<L, R>>) {
+        (self.slots.iter_mut().filter(|slot| slot.is_taken), &mut self.rows)
+    }
+
+    /// The places of keys.
+    pub(super) fn taken(&self) -> Vec<u32> {
+        let slots = (0..).zip(&self.slots);
+        slots.filter(|(_, slot)| slot.is_taken).map(|(at, _)| at).collect()
+    }
+
+    /// Adds a row to its key; returns its number.
+    pub(super) fn add(&mut self, row: Row<L, R>) -> Result<u32> {
+        let (side, place, slot) = (row.value.side(), row.place, row.slot);
+        let number = self.rows.insert(row)?;
+        let half = self.slots.get_mut(slot as usize).ok_or_else(lost)?.half(side);
+        let is_before = |number: u32| self.rows.get(number).is_some_and(|row| row.place < place);
+        let numbers = half.rows.as_slice();
+        let at = match numbers.last() {
+            Some(last) if !is_before(*last) => numbers.partition_point(|number| is_before(*number)),
+            _ => numbers.len(),
+        };
+        half.rows.insert(at, number);
+        Ok(number)
+    }
+
+    /// The number of a key's row.
+    pub(super) fn row(&mut self, at: u32, side: Side, place: Place) -> Result<Option<u32>> {
+        let slot = self.slots.get_mut(at as usize).ok_or_else(lost)?;
+        let (numbers, rows) = (slot.half(side).rows.as_slice(), &self.rows);
+        let found = numbers.partition_point(|number| rows.get(*number).is_some_and(|row| row.place < place));
+        let found = numbers.get(found).copied();
+        Ok(found.filter(|number| rows.get(*number).is_some_and(|row| row.place == place)))
+    }
+
+    /// Takes a row out.
+    pub(super) fn take(&mut self, number: u32) -> Result<Row<L, R>> {
+        let row = self.rows.take(number).ok_or_else(lost)?;
+        let is_known = self.half(row.slot, row.value.side())?.rows.remove(number);
+        if is_known { Ok(row) } else { Err(lost()) }
     }
 
     /// Forgets a key without rows in memory.
     pub(super) fn release(&mut self, at: u32) -> Result<()> {
-        let slot = self.slot(at)?;
-        debug_assert_eq!(slot.rows(), 0, "rows are lost");
+        let slot = self.slots.get_mut(at as usize).filter(|slot| slot.is_taken).ok_or_else(lost)?;
+        debug_assert!(slot.is_empty(), "rows are lost");
         slot.is_taken = false;
-        for side in [Side::Left, Side::Right] {
-            let half = slot.half(side);
-            half.known = Known::Unread;
-            half.rows.shrink_to(ROOM_KEPT_MAX);
-        }
-        let hash = slot.hash;
+        let hash = self.hasher.hash_one(&*slot.key);
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
@@ -167,7 +223,7 @@ impl<L, R> Memory<L, R> {
 
     /// Forgets a key that has no rows at all.
     pub(super) fn release_empty(&mut self, at: u32) -> Result<()> {
-        if self.slot(at)?.rows() == 0 { self.release(at) } else { Ok(()) }
+        if self.slot(at)?.is_empty() { self.release(at) } else { Ok(()) }
     }
 
     /// A key that has not been used for long.

@@ -11,11 +11,12 @@ use super::super::rows::{Moment, Place, Range, Row as Read, Rows, check_key, dec
 use super::super::{Side, Sided};
 use super::header::Header;
 use super::memory::{Home, Known, Memory, Row};
-use super::segments::{At, SEGMENT_BYTES, Segments, Written};
+use super::numbers::Numbers;
+use super::segments::{SEGMENT_BYTES, Segments, Written};
+use super::turns::Turns;
 use crate::codec::StateValue;
 use crate::state::{TableId, TaskState, TimerKind, Timers};
 use onceflow_types::{Error, Name, Result, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows of a key and side that are kept in memory at most.
 const ROWS_OF_KEY_MAX: usize = 1_024;
@@ -62,10 +63,8 @@ pub(super) struct OpenRows<L, R> {
     name: Name,
     bounds: Bounds,
     memory: Memory<L, R>,
-    /// How many rows are in memory.
-    rows: usize,
-    /// The rows that lie in segments, each with its key's place in memory.
-    order: BTreeMap<Moment, u32>,
+    /// The numbers of the rows that lie in segments, in the order in which they are closed.
+    turns: Turns,
     /// `None` before they are opened.
     segments: Option<Segments>,
     table: Option<TableId>,
@@ -86,8 +85,7 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         OpenRows {
             bounds,
             memory: Memory::new(),
-            rows: 0,
-            order: BTreeMap::new(),
+            turns: Turns::new(),
             segments: None,
             table: None,
             by_key: Rows::new(name.clone()),
@@ -117,7 +115,7 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         }
         self.outside = [self.header.left, self.header.right];
         let (through, bytes) = (self.header.through, self.bounds.segment_bytes);
-        let (memory, order, rows) = (&mut self.memory, &mut self.order, &mut self.rows);
+        let (memory, turns) = (&mut self.memory, &mut self.turns);
         let mut segments = Segments::open(table, bytes, through, state, |row, at| {
             let slot = match memory.find(row.key) {
                 Some(slot) => slot,
@@ -125,10 +123,8 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
             };
             let Moment { close, side, place } = row.moment;
             let value = decode_value(side, row.value)?;
-            let half = memory.slot(slot)?.half(side);
-            half.insert(Row { place, close, matched: row.matched, home: Home::Segment(at), value });
-            order.insert(row.moment, slot);
-            *rows += 1;
+            let row = memory.add(Row { place, close, home: Home::segment(at), slot, matched: row.matched, value })?;
+            turns.insert(close, row);
             Ok(())
         })?;
         segments.delete_empty(state);
@@ -139,11 +135,10 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
 
     /// Brings the other rows into memory of those keys that have rows in segments, so that what is known of them is whole.
     fn complete(&mut self, state: &mut TaskState) -> Result<()> {
-        let slots: BTreeSet<u32> = self.order.values().copied().collect();
-        for at in slots {
+        for at in self.memory.taken() {
             for side in SIDES {
                 let slot = self.memory.slot(at)?;
-                if !slot.half(side).rows.is_empty() {
+                if slot.half(side).rows.len() > 0 {
                     let key = slot.key.clone();
                     self.load(at, &key, side, state)?;
                 }
@@ -163,7 +158,7 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
 
     /// When the next row is closed; [`Timestamp::MAX`] when there is none.
     pub(super) fn next(&self) -> Timestamp {
-        let first = self.order.first_key_value().map_or(Timestamp::MAX, |(first, _)| at(first.close));
+        let first = self.turns.next().map_or(Timestamp::MAX, at);
         first.min(self.timers.next(TimerKind::Event))
     }
 
@@ -194,7 +189,7 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
 
     /// Leaves keys to the state that have not been used for long, when there are too many rows or keys in memory.
     fn make_room(&mut self, state: &mut TaskState) -> Result<()> {
-        while (self.rows >= self.bounds.rows_max || self.memory.keys() >= self.bounds.rows_max)
+        while (self.memory.rows.len() >= self.bounds.rows_max || self.memory.keys() >= self.bounds.rows_max)
             && let Some(at) = self.memory.choose()
         {
             let key = self.memory.slot(at)?.key.clone();
@@ -209,7 +204,7 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
     /// Brings the rows of a key and side into memory, unless they are there or are too many.
     fn load(&mut self, at: u32, key: &[u8], side: Side, state: &mut TaskState) -> Result<()> {
         let outside = *self.outside(side);
-        let half = self.memory.slot(at)?.half(side);
+        let half = self.memory.half(at, side)?;
         // Those of a large one may all be closed by now.
         if half.known == Known::Whole || half.known == Known::Large && outside > 0 {
             return Ok(());
@@ -217,13 +212,12 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         half.known = Known::Whole;
         let (mut range, mut count) = (Range::new(i64::MIN, i64::MAX), 0);
         while outside > 0 && self.by_key.read(key, side, &mut range, &mut self.read, state)? {
-            let half = self.memory.slot(at)?.half(side);
             for Read { place, matched, value } in self.read.drain(..) {
-                // By what the row is closed its timer knows.
-                half.insert(Row { place, close: i64::MAX, matched, home: Home::ByKey, value });
+                // When the row is closed its timer knows.
+                self.memory.add(Row { place, close: i64::MAX, home: Home::ByKey, slot: at, matched, value })?;
                 count += 1;
             }
-            let too_many = half.rows.len() > self.bounds.rows_of_key_max;
+            let too_many = self.memory.half(at, side)?.rows.len() > self.bounds.rows_of_key_max;
             if too_many {
                 self.count_in(side, &mut count)?;
                 return self.leave(at, key, side, Known::Large, state);
@@ -234,7 +228,6 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
 
     /// Rows by key have come into memory.
     fn count_in(&mut self, side: Side, count: &mut usize) -> Result<()> {
-        self.rows += *count;
         let count = std::mem::take(count) as u64;
         let outside = self.outside(side);
         *outside = outside.checked_sub(count).ok_or_else(miscounted)?;
@@ -243,23 +236,29 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
 
     /// Leaves the rows of a key and side to the state.
     fn leave(&mut self, at: u32, key: &[u8], side: Side, known: Known, state: &mut TaskState) -> Result<()> {
-        let half = self.memory.slot(at)?.half(side);
+        let half = self.memory.half(at, side)?;
         half.known = known;
-        let mut rows = std::mem::take(&mut half.rows);
-        for row in rows.drain(..) {
-            if let Home::Segment(home) = row.home {
-                let moment = Moment { close: row.close, side, place: row.place };
-                self.order.remove(&moment);
+        let rows = std::mem::replace(&mut half.rows, Numbers::EMPTY);
+        for number in rows.as_slice() {
+            let row = self.memory.rows.take(*number).ok_or_else(miscounted)?;
+            if let Some(home) = row.home.at() {
+                let moment = row.moment();
+                self.leave_turn(*number, row.close)?;
                 Self::opened(&mut self.segments)?.remove(home, state)?;
                 self.by_key.put(key, row.place, row.matched, &row.value, state)?;
                 self.set_timer(moment, key, state)?;
                 *self.header.by_key(side) += 1;
             }
             *self.outside(side) += 1;
-            self.rows -= 1;
         }
-        self.memory.slot(at)?.half(side).rows = rows;
         Ok(())
+    }
+
+    /// A row is not closed in its turn.
+    fn leave_turn(&mut self, row: u32, close: i64) -> Result<()> {
+        let rows = &self.memory.rows;
+        let is_known = self.turns.remove(close, row, |row| rows.get(row).map(Row::moment));
+        if is_known { Ok(()) } else { Err(miscounted()) }
     }
 
     fn set_timer(&mut self, moment: Moment, key: &[u8], state: &mut TaskState) -> Result<()> {
@@ -278,7 +277,7 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
     ) -> Result<bool> {
         let Visit { side, marks, ref mut range } = *visit;
         let (Some(found), Some(from)) = (found, range.from) else { return Ok(false) };
-        let half = self.memory.slot(found)?.half(side);
+        let (half, rows) = self.memory.half_and_rows(found, side)?;
         if half.known != Known::Whole {
             let more = self.by_key.read(key, side, range, &mut self.read, state)?;
             for row in &self.read {
@@ -290,17 +289,19 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
             return Ok(more);
         }
         range.from = None;
-        let first = half.rows.partition_point(|row| row.place < from);
-        for row in half.rows.range_mut(first..) {
+        let numbers = half.rows.as_slice();
+        let first = numbers.partition_point(|number| rows.get(*number).is_some_and(|row| row.place < from));
+        for number in numbers.iter().skip(first) {
+            let row = rows.get_mut(*number).ok_or_else(miscounted)?;
             if row.place.time > range.through {
                 break;
             }
             see(&row.value, row.place.time);
             if marks && !row.matched {
                 row.matched = true;
-                match row.home {
-                    Home::Segment(home) => Self::opened(&mut self.segments)?.mark(home, state)?,
-                    Home::ByKey => self.by_key.mark(key, side, row.place, state)?,
+                match row.home.at() {
+                    Some(home) => Self::opened(&mut self.segments)?.mark(home, state)?,
+                    None => self.by_key.mark(key, side, row.place, state)?,
                 }
             }
         }
@@ -323,18 +324,19 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
             None => self.memory.insert(key)?,
         };
         let is_outside = *self.outside(side) > 0;
-        let half = self.memory.slot(found)?.half(side);
+        let in_memory = self.memory.rows.len();
+        let half = self.memory.half(found, side)?;
         if !is_outside {
             half.known = Known::Whole;
         }
         let is_whole = half.known == Known::Whole;
-        let is_crowded = self.outside != [0; 2] && self.rows >= self.bounds.rows_max - self.bounds.rows_max / 4;
+        let is_crowded = self.outside != [0; 2] && in_memory >= self.bounds.rows_max - self.bounds.rows_max / 4;
         // When some have no room, this one may soon have none, and need not be moved if it lies by key from the first.
         if is_whole && !is_crowded {
             let row = Written { moment, matched, key, value: &self.value };
             let home = Self::opened(&mut self.segments)?.add(&row, state)?;
-            self.order.insert(moment, found);
-            half.insert(Row { place, close, matched, home: Home::Segment(home), value });
+            let row = Row { place, close, home: Home::segment(home), slot: found, matched, value };
+            self.turns.insert(close, self.memory.add(row)?);
         } else {
             self.by_key.put(key, place, matched, &value, state)?;
             self.set_timer(moment, key, state)?;
@@ -343,10 +345,9 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
                 *self.outside(side) += 1;
                 return Ok(());
             }
-            self.memory.slot(found)?.half(side).insert(Row { place, close, matched, home: Home::ByKey, value });
+            self.memory.add(Row { place, close, home: Home::ByKey, slot: found, matched, value })?;
         }
-        self.rows += 1;
-        if self.memory.slot(found)?.half(side).rows.len() > self.bounds.rows_of_key_max {
+        if self.memory.half(found, side)?.rows.len() > self.bounds.rows_of_key_max {
             self.leave(found, key, side, Known::Large, state)?;
         }
         Ok(())
@@ -362,22 +363,23 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         state: &mut TaskState,
     ) -> Result<Option<Closed<L, R>>> {
         let now = now.min(at(i64::MAX - 1));
-        let first = self.order.first_key_value().map(|(moment, found)| (*moment, *found));
+        let rows = &self.memory.rows;
+        let moment_of = |row| rows.get(row).map(Row::moment);
+        let is_due = self.turns.next().is_some_and(|first| at(first) <= now);
+        let first = if is_due { self.turns.first(moment_of) } else { None };
         let by_timer = self.timers.first(TimerKind::Event).map(|due| parse(due.time, &due.what)).transpose()?;
         let by_timer = by_timer.map(|(moment, _)| moment).filter(|moment| at(moment.close) <= now);
         key.clear();
-        match (first.filter(|(moment, _)| at(moment.close) <= now), by_timer) {
-            (Some((moment, found)), by_timer) if by_timer.is_none_or(|other| moment < other) => {
-                let slot = self.memory.slot(found)?;
-                key.extend_from_slice(&slot.key);
-                let row = slot.half(moment.side).remove(moment.place).ok_or_else(miscounted)?;
-                self.order.pop_first();
-                self.rows -= 1;
-                if let Home::Segment(home) = row.home {
+        match (first, by_timer) {
+            (Some((moment, number)), by_timer) if by_timer.is_none_or(|other| moment < other) => {
+                self.turns.pop(moment_of);
+                let row = self.memory.take(number)?;
+                key.extend_from_slice(&self.memory.slot(row.slot)?.key);
+                if let Some(home) = row.home.at() {
                     Self::opened(&mut self.segments)?.pass(home, state)?;
                 }
                 self.header.through = Some(moment);
-                self.forget_empty(found)?;
+                self.forget_empty(row.slot)?;
                 let alone = (keeps(moment.side) && !row.matched).then_some(row.value);
                 Ok(Some(Closed { moment, alone }))
             }
@@ -409,11 +411,11 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         state: &mut TaskState,
     ) -> Result<Option<Sided<L, R>>> {
         let found = self.memory.find(key);
-        let half = found.map(|found| self.memory.slot(found).map(|slot| slot.half(side))).transpose()?;
-        let taken = match half.filter(|half| half.known == Known::Whole) {
-            Some(half) => {
-                let Some(row) = half.remove(place) else { return Ok(None) };
-                self.rows -= 1;
+        let known = found.map(|found| self.memory.half(found, side).map(|half| half.known)).transpose()?;
+        let taken = match found.filter(|_| known == Some(Known::Whole)) {
+            Some(found) => {
+                let Some(number) = self.memory.row(found, side, place)? else { return Ok(None) };
+                let row = self.memory.take(number)?;
                 self.by_key.remove(key, side, place, state)?;
                 (row.matched, row.value)
             }
@@ -450,9 +452,10 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         let found = self.look_up(key, side, state)?;
         let mut range = Range::new(i64::MIN, through);
         let Some(found) = found else { return Ok(()) };
-        let half = self.memory.slot(found)?.half(side);
+        let (half, rows) = self.memory.half_and_rows(found, side)?;
         if half.known == Known::Whole {
-            to.extend(half.rows.iter().map(|row| (side, row.place)).take_while(|(_, place)| place.time <= through));
+            let places = half.rows.as_slice().iter().filter_map(|number| Some((side, rows.get(*number)?.place)));
+            to.extend(places.take_while(|(_, place)| place.time <= through));
             return Ok(());
         }
         while self.by_key.read(key, side, &mut range, &mut self.read, state)? {
@@ -471,13 +474,11 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
     ) -> Result<Option<Sided<L, R>>> {
         let Moment { side, place, .. } = moment;
         if let Some(found) = self.memory.find(key) {
-            let half = self.memory.slot(found)?.half(side);
-            let row = half.rows.binary_search_by_key(&place, |row| row.place).ok();
-            let row = row.and_then(|row| half.rows.get(row)).map(|row| (row.home, row.close));
-            if let Some((Home::Segment(home), close)) = row {
-                let row = half.remove(place).ok_or_else(miscounted)?;
-                self.order.remove(&Moment { close, ..moment });
-                self.rows -= 1;
+            let number = self.memory.row(found, side, place)?;
+            let home = number.and_then(|number| self.memory.rows.get(number)?.home.at());
+            if let (Some(number), Some(home)) = (number, home) {
+                let row = self.memory.take(number)?;
+                self.leave_turn(number, row.close)?;
                 Self::opened(&mut self.segments)?.remove(home, state)?;
                 self.forget_empty(found)?;
                 return Ok((keeps && !row.matched).then_some(row.value));
@@ -516,16 +517,18 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
     /// Moves the rows of segments that are mostly gone to new ones.
     fn write_anew(&mut self, state: &mut TaskState) -> Result<()> {
         let segments = Self::opened(&mut self.segments)?;
-        for slot in self.memory.slots() {
+        let (slots, rows) = self.memory.all();
+        for slot in slots {
             let key = slot.key.clone();
             for side in SIDES {
-                for row in &mut slot.half(side).rows {
-                    let Some(home) = row.home.among_the_gone(segments) else { continue };
+                for number in slot.half(side).rows.as_slice() {
+                    let row = rows.get_mut(*number).ok_or_else(miscounted)?;
+                    let home = row.home.at().filter(|home| segments.is_among_the_gone(*home));
+                    let Some(home) = home else { continue };
                     self.value.clear();
                     encode_value(&row.value, &mut self.value)?;
-                    let moment = Moment { close: row.close, side, place: row.place };
-                    let written = Written { moment, matched: row.matched, key: &key, value: &self.value };
-                    row.home = Home::Segment(segments.add(&written, state)?);
+                    let written = Written { moment: row.moment(), matched: row.matched, key: &key, value: &self.value };
+                    row.home = Home::segment(segments.add(&written, state)?);
                     segments.pass(home, state)?;
                 }
             }
@@ -540,17 +543,8 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         assert!(by_key[0] <= self.header.left && by_key[1] <= self.header.right, "never too few are counted");
         assert!(by_key != [0, 0] || self.outside == [0, 0], "that there is none is known");
         let live = self.segments.as_ref().unwrap().live();
-        assert_eq!(live, self.order.len());
+        assert_eq!(live, self.turns.len());
         (live, usize::try_from(by_key.iter().sum::<u64>()).unwrap())
-    }
-}
-
-impl Home {
-    fn among_the_gone(self, segments: &Segments) -> Option<At> {
-        match self {
-            Home::Segment(at) if segments.is_among_the_gone(at) => Some(at),
-            _ => None,
-        }
     }
 }
 

@@ -32,8 +32,8 @@ const GONE: u8 = 2;
 /// Where a row lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct At {
-    segment: u64,
-    row: u32,
+    pub(super) segment: u64,
+    pub(super) row: u32,
 }
 
 /// A row to write, or one that was read.

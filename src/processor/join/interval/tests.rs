@@ -86,12 +86,14 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let put = (0u8..6, any::<bool>(), -10i64..10, 1i64..12, any::<bool>());
+    // Soon, or in one of many spans of time.
+    let closed_in = prop_oneof![4 => 1i64..12, 1 => 12i64..500];
+    let put = (0u8..6, any::<bool>(), -10i64..10, closed_in, any::<bool>());
     let visit = (0u8..6, any::<bool>(), -10i64..5, -5i64..10, any::<bool>());
     let step = prop_oneof![
         12 => put.prop_map(|(key, left, time, closed_in, matched)| Step::Put { key, left, time, closed_in, matched }),
         6 => visit.prop_map(|(key, left, first, through, marks)| Step::Visit { key, left, first, through, marks }),
-        4 => (0i64..5, 0usize..20).prop_map(|(by, most)| Step::Pass { by, most }),
+        4 => (prop_oneof![6 => 0i64..5, 1 => 5i64..100], 0usize..20).prop_map(|(by, most)| Step::Pass { by, most }),
         1 => (0u8..6, any::<bool>(), -10i64..10).prop_map(|(key, left, through)| Step::Close { key, left, through }),
         2 => Just(Step::Seal),
         2 => Just(Step::Commit),
@@ -306,7 +308,7 @@ proptest! {
         for step in &steps {
             both.run(step);
         }
-        both.pass(100, usize::MAX);
+        both.pass(500, usize::MAX);
         both.seal();
         prop_assert!(both.list.is_empty());
     }
