@@ -7,11 +7,13 @@
 //!
 //! What has changed and is not in the overlay yet is less than one segment and a row, beside two numbers.
 
-use super::super::rows::{Moment, Place, Range, Row as Read, Rows, check_key, decode_value, encode_value};
+mod close;
+mod room;
+
+use super::super::rows::{Moment, Range, Row as Read, Rows, check_key, decode_value, encode_value};
 use super::super::{Side, Sided};
 use super::header::Header;
 use super::memory::{Home, Known, Memory, Row};
-use super::numbers::Numbers;
 use super::segments::{SEGMENT_BYTES, Segments, Written};
 use super::turns::Turns;
 use crate::codec::StateValue;
@@ -187,85 +189,6 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         Ok(Some(found))
     }
 
-    /// Leaves keys to the state that have not been used for long, when there are too many rows or keys in memory.
-    fn make_room(&mut self, state: &mut TaskState) -> Result<()> {
-        while (self.memory.rows.len() >= self.bounds.rows_max || self.memory.keys() >= self.bounds.rows_max)
-            && let Some(at) = self.memory.choose()
-        {
-            let key = self.memory.slot(at)?.key.clone();
-            for side in SIDES {
-                self.leave(at, &key, side, Known::Unread, state)?;
-            }
-            self.memory.release(at)?;
-        }
-        Ok(())
-    }
-
-    /// Brings the rows of a key and side into memory, unless they are there or are too many.
-    fn load(&mut self, at: u32, key: &[u8], side: Side, state: &mut TaskState) -> Result<()> {
-        let outside = *self.outside(side);
-        let half = self.memory.half(at, side)?;
-        // Those of a large one may all be closed by now.
-        if half.known == Known::Whole || half.known == Known::Large && outside > 0 {
-            return Ok(());
-        }
-        half.known = Known::Whole;
-        let (mut range, mut count) = (Range::new(i64::MIN, i64::MAX), 0);
-        while outside > 0 && self.by_key.read(key, side, &mut range, &mut self.read, state)? {
-            for Read { place, matched, value } in self.read.drain(..) {
-                // When the row is closed its timer knows.
-                self.memory.add(Row { place, close: i64::MAX, home: Home::ByKey, slot: at, matched, value })?;
-                count += 1;
-            }
-            let too_many = self.memory.half(at, side)?.rows.len() > self.bounds.rows_of_key_max;
-            if too_many {
-                self.count_in(side, &mut count)?;
-                return self.leave(at, key, side, Known::Large, state);
-            }
-        }
-        self.count_in(side, &mut count)
-    }
-
-    /// Rows by key have come into memory.
-    fn count_in(&mut self, side: Side, count: &mut usize) -> Result<()> {
-        let count = std::mem::take(count) as u64;
-        let outside = self.outside(side);
-        *outside = outside.checked_sub(count).ok_or_else(miscounted)?;
-        Ok(())
-    }
-
-    /// Leaves the rows of a key and side to the state.
-    fn leave(&mut self, at: u32, key: &[u8], side: Side, known: Known, state: &mut TaskState) -> Result<()> {
-        let half = self.memory.half(at, side)?;
-        half.known = known;
-        let rows = std::mem::replace(&mut half.rows, Numbers::EMPTY);
-        for number in rows.as_slice() {
-            let row = self.memory.rows.take(*number).ok_or_else(miscounted)?;
-            if let Some(home) = row.home.at() {
-                let moment = row.moment();
-                self.leave_turn(*number, row.close)?;
-                Self::opened(&mut self.segments)?.remove(home, state)?;
-                self.by_key.put(key, row.place, row.matched, &row.value, state)?;
-                self.set_timer(moment, key, state)?;
-                *self.header.by_key(side) += 1;
-            }
-            *self.outside(side) += 1;
-        }
-        Ok(())
-    }
-
-    /// A row is not closed in its turn.
-    fn leave_turn(&mut self, row: u32, close: i64) -> Result<()> {
-        let rows = &self.memory.rows;
-        let is_known = self.turns.remove(close, row, |row| rows.get(row).map(Row::moment));
-        if is_known { Ok(()) } else { Err(miscounted()) }
-    }
-
-    fn set_timer(&mut self, moment: Moment, key: &[u8], state: &mut TaskState) -> Result<()> {
-        timer(moment.side, moment.place, key, &mut self.what);
-        self.timers.set(TimerKind::Event, at(moment.close), &self.what, state)
-    }
-
     /// Hands the next rows of a visit to `see`, in order. Says whether it was not yet at its end.
     pub(super) fn visit(
         &mut self,
@@ -353,151 +276,6 @@ impl<L: StateValue, R: StateValue> OpenRows<L, R> {
         Ok(())
     }
 
-    /// Closes the next row, if it is to be closed at `now`, and writes its key to `key`. `keeps` says of which sides rows come
-    /// out alone.
-    pub(super) fn close_next(
-        &mut self,
-        now: Timestamp,
-        keeps: impl Fn(Side) -> bool,
-        key: &mut Vec<u8>,
-        state: &mut TaskState,
-    ) -> Result<Option<Closed<L, R>>> {
-        let now = now.min(at(i64::MAX - 1));
-        let rows = &self.memory.rows;
-        let moment_of = |row| rows.get(row).map(Row::moment);
-        let is_due = self.turns.next().is_some_and(|first| at(first) <= now);
-        let first = if is_due { self.turns.first(moment_of) } else { None };
-        let by_timer = self.timers.first(TimerKind::Event).map(|due| parse(due.time, &due.what)).transpose()?;
-        let by_timer = by_timer.map(|(moment, _)| moment).filter(|moment| at(moment.close) <= now);
-        key.clear();
-        match (first, by_timer) {
-            (Some((moment, number)), by_timer) if by_timer.is_none_or(|other| moment < other) => {
-                self.turns.pop(moment_of);
-                let row = self.memory.take(number)?;
-                key.extend_from_slice(&self.memory.slot(row.slot)?.key);
-                if let Some(home) = row.home.at() {
-                    Self::opened(&mut self.segments)?.pass(home, state)?;
-                }
-                self.header.through = Some(moment);
-                self.forget_empty(row.slot)?;
-                let alone = (keeps(moment.side) && !row.matched).then_some(row.value);
-                Ok(Some(Closed { moment, alone }))
-            }
-            (_, Some(moment)) => {
-                let due = self.timers.take_first(TimerKind::Event, now, state)?;
-                let due = due.ok_or_else(miscounted)?;
-                key.extend_from_slice(parse(due.time, &due.what)?.1);
-                let alone = self.take_by_key(key, moment.side, moment.place, keeps(moment.side), state)?;
-                self.recount();
-                Ok(Some(Closed { moment, alone }))
-            }
-            (_, None) => Ok(None),
-        }
-    }
-
-    /// Forgets a key without rows, while it is known of any key that is not in memory that it has none.
-    fn forget_empty(&mut self, found: u32) -> Result<()> {
-        if self.outside == [0; 2] { self.memory.release_empty(found) } else { Ok(()) }
-    }
-
-    /// Takes a row out that lies by key, and returns its value if that is asked for and it has had no partner. A window that
-    /// was changed between two runs leaves timers whose rows are gone before.
-    fn take_by_key(
-        &mut self,
-        key: &[u8],
-        side: Side,
-        place: Place,
-        wanted: bool,
-        state: &mut TaskState,
-    ) -> Result<Option<Sided<L, R>>> {
-        let found = self.memory.find(key);
-        let known = found.map(|found| self.memory.half(found, side).map(|half| half.known)).transpose()?;
-        let taken = match found.filter(|_| known == Some(Known::Whole)) {
-            Some(found) => {
-                let Some(number) = self.memory.row(found, side, place)? else { return Ok(None) };
-                let row = self.memory.take(number)?;
-                self.by_key.remove(key, side, place, state)?;
-                (row.matched, row.value)
-            }
-            // Whether it is there would cost a look-up, and the count may be too high.
-            None if !wanted => {
-                self.by_key.remove(key, side, place, state)?;
-                return Ok(None);
-            }
-            None => {
-                let Some(taken) = self.by_key.take(key, side, place, state)? else { return Ok(None) };
-                let outside = self.outside(side);
-                *outside = outside.checked_sub(1).ok_or_else(miscounted)?;
-                taken
-            }
-        };
-        let count = self.header.by_key(side);
-        *count = count.checked_sub(1).ok_or_else(miscounted)?;
-        if let Some(found) = found {
-            self.forget_empty(found)?;
-        }
-        let (matched, value) = taken;
-        Ok((wanted && !matched).then_some(value))
-    }
-
-    /// Notes the places of a key's rows of one side whose time is at most `through`.
-    pub(super) fn places(
-        &mut self,
-        key: &[u8],
-        side: Side,
-        through: i64,
-        to: &mut Vec<(Side, Place)>,
-        state: &mut TaskState,
-    ) -> Result<()> {
-        let found = self.look_up(key, side, state)?;
-        let mut range = Range::new(i64::MIN, through);
-        let Some(found) = found else { return Ok(()) };
-        let (half, rows) = self.memory.half_and_rows(found, side)?;
-        if half.known == Known::Whole {
-            let places = half.rows.as_slice().iter().filter_map(|number| Some((side, rows.get(*number)?.place)));
-            to.extend(places.take_while(|(_, place)| place.time <= through));
-            return Ok(());
-        }
-        while self.by_key.read(key, side, &mut range, &mut self.read, state)? {
-            to.extend(self.read.iter().map(|row| (side, row.place)));
-        }
-        Ok(())
-    }
-
-    /// Closes a row out of its turn; returns its value if it comes out alone and has had no partner.
-    pub(super) fn close(
-        &mut self,
-        key: &[u8],
-        moment: Moment,
-        keeps: bool,
-        state: &mut TaskState,
-    ) -> Result<Option<Sided<L, R>>> {
-        let Moment { side, place, .. } = moment;
-        if let Some(found) = self.memory.find(key) {
-            let number = self.memory.row(found, side, place)?;
-            let home = number.and_then(|number| self.memory.rows.get(number)?.home.at());
-            if let (Some(number), Some(home)) = (number, home) {
-                let row = self.memory.take(number)?;
-                self.leave_turn(number, row.close)?;
-                Self::opened(&mut self.segments)?.remove(home, state)?;
-                self.forget_empty(found)?;
-                return Ok((keeps && !row.matched).then_some(row.value));
-            }
-        }
-        timer(side, place, key, &mut self.what);
-        self.timers.remove(TimerKind::Event, at(moment.close), &self.what, state)?;
-        let alone = self.take_by_key(key, side, place, keeps, state)?;
-        self.recount();
-        Ok(alone)
-    }
-
-    /// Each row by key has a timer, so where there is none of these there is none of those.
-    fn recount(&mut self) {
-        if self.timers.next(TimerKind::Event) == Timestamp::MAX {
-            (self.header.left, self.header.right, self.outside) = (0, 0, [0; 2]);
-        }
-    }
-
     /// Writes what has changed into the state; and the time acted on, if it has moved.
     pub(super) fn seal(&mut self, acted_on: Timestamp, state: &mut TaskState) -> Result<()> {
         let segments = Self::opened(&mut self.segments)?;
@@ -555,30 +333,6 @@ fn at(millis: i64) -> Timestamp {
 fn header_key(table: TableId) -> [u8; 3] {
     let [high, low] = table.prefix();
     [high, low, HEADER]
-}
-
-/// What is due when a row by key is closed. Rows that close at one moment come in the order of these bytes.
-fn timer(side: Side, place: Place, key: &[u8], what: &mut Vec<u8>) {
-    what.clear();
-    what.push(u8::from(side == Side::Right));
-    what.extend_from_slice(&place.to_bytes());
-    what.extend_from_slice(key);
-}
-
-/// The row of a timer, and its key.
-fn parse(time: Timestamp, what: &[u8]) -> Result<(Moment, &[u8])> {
-    let (head, key) = what.split_at_checked(TIMER_HEAD).ok_or_else(damaged)?;
-    let (side, place) = match head.split_first() {
-        Some((0, place)) => (Side::Left, place),
-        Some((1, place)) => (Side::Right, place),
-        _ => return Err(damaged()),
-    };
-    Ok((Moment { close: time.as_millis(), side, place: Place::from_bytes(place)? }, key))
-}
-
-#[cold]
-fn damaged() -> Error {
-    Error::corrupt("timer of a join is damaged")
 }
 
 #[cold]
