@@ -21,7 +21,7 @@ use std::fmt;
 
 pub(crate) use aging::Aging;
 pub use aging::TimeToLive;
-pub use cache::CACHE_ENTRIES_DEFAULT;
+pub use cache::{CACHE_BYTES_MAX, CACHE_ENTRIES_DEFAULT};
 pub(crate) use form::{decode_stored, decode_stored_used, encode_stored};
 pub use migration::Migration;
 pub(crate) use shown::{Found, Types};

@@ -53,7 +53,7 @@ mod windowed;
 
 pub use builder::{Source, StreamBuilder};
 pub use dimension_join::{JoiningDimension, JoiningKeyedDimension};
-pub use joined::{Joined, Joining, JoiningLatest};
+pub use joined::{JOIN_ROWS_DEFAULT, Joined, Joining, JoiningLatest};
 pub use keyed_stream::KeyedStream;
 pub use placement::{Placement, Scattered, Together};
 pub use plan::{Delivery, SinkPlan, SourcePlan, StartPolicy, Subtopology, Topology};

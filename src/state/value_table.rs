@@ -1,6 +1,6 @@
 //! One value per key.
 
-use super::cache::{CACHE_ENTRIES_DEFAULT, Cache, Slot};
+use super::cache::{CACHE_BYTES_MAX, CACHE_ENTRIES_DEFAULT, Cache, Slot};
 use super::form::{self, NO_TIME};
 use super::{Migration, TableId, TaskState, TimeToLive, part_name};
 use crate::codec::{Key, StateValue, decode_key, encode_key};
@@ -9,7 +9,7 @@ use onceflow_types::{Error, Name, Result, Timestamp};
 use std::fmt;
 
 /// Most bytes of a table that are loaded when it is opened; of a larger one, entries are loaded as they are asked for.
-const LOAD_BYTES_MAX: usize = 4 << 20;
+const LOAD_BYTES_MAX: usize = CACHE_BYTES_MAX / 8;
 
 /// A table of one value per key, with the entries in use kept decoded: a hot key costs no decoding or encoding per
 /// record.
@@ -67,10 +67,14 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
 
     /// A table with room for `entries_max` decoded entries, at least one.
     pub fn with_cache(name: Name, entries_max: usize) -> Self {
+        ValueTable::with_bounds(name, entries_max, CACHE_BYTES_MAX)
+    }
+
+    fn with_bounds(name: Name, entries_max: usize, bytes_max: usize) -> Self {
         ValueTable {
             name,
             id: None,
-            cache: Cache::new(entries_max),
+            cache: Cache::new(entries_max, bytes_max),
             outside: None,
             migration: None,
             key_bytes: vec![],
@@ -104,7 +108,7 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     fn bind(&mut self, id: TableId, state: &TaskState) -> Result<()> {
         self.id = Some(id);
         self.outside = None;
-        let (mut entries, mut bytes) = (0, 0);
+        let (mut entries, mut bytes, mut outside) = (0, 0, 0);
         let mut cursor = state.scan(id, Order::Ascending)?;
         while let Some((key, value)) = cursor.next()? {
             entries += 1;
@@ -112,13 +116,14 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
             if entries > self.cache.entries_max() || bytes > LOAD_BYTES_MAX {
                 return Ok(());
             }
+            let stored_bytes = key.len() + value.len();
             let key = key.get(id.prefix().len()..).unwrap_or_default();
             let key: K = decode_key(key).map_err(|e| e.context(&self.name))?;
             let (value, time) = self.decode(value)?;
             let hash = self.cache.hash(&key);
-            self.cache.insert(hash, key, Some(value), time, |_| Ok(()))?;
+            outside += self.cache.insert((hash, key), (Some(value), time), stored_bytes, |_| Ok(0))?.1;
         }
-        self.outside = Some(0);
+        self.outside = Some(outside);
         Ok(())
     }
 
@@ -169,12 +174,13 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
         } else {
             (None, NO_TIME)
         };
+        let stored_bytes = self.key_bytes.len() + if stored { self.value_bytes.len() } else { 0 };
         let place = Place { name: &self.name, id, version: self.migration.as_ref().map_or(0, Migration::version) };
         let (key_bytes, value_bytes) = (&mut self.key_bytes, &mut self.value_bytes);
         let write = |slot: &Slot<K, V>| write(&place, slot, key_bytes, value_bytes, state);
-        let (at, left) = self.cache.insert(hash, key.clone(), value, time, write)?;
+        let (at, left) = self.cache.insert((hash, key.clone()), (value, time), stored_bytes, write)?;
         // At most all entries of the state leave, and none comes that was not outside.
-        self.outside = self.outside.map(|outside| outside + u64::from(left) - u64::from(stored));
+        self.outside = self.outside.map(|outside| outside + left - u64::from(stored));
         Ok(at)
     }
 
@@ -186,7 +192,10 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
         let id = bound(self.id, &self.name)?;
         let place = Place { name: &self.name, id, version: self.migration.as_ref().map_or(0, Migration::version) };
         let (key_bytes, value_bytes) = (&mut self.key_bytes, &mut self.value_bytes);
-        self.cache.write_back(|slot| write(&place, slot, key_bytes, value_bytes, state))
+        self.cache.write_back(|slot| write(&place, slot, key_bytes, value_bytes, state))?;
+        let left = self.cache.shed()?;
+        self.outside = self.outside.map(|outside| outside + left);
+        Ok(())
     }
 }
 
@@ -300,17 +309,18 @@ struct Place<'t> {
     version: u16,
 }
 
+/// Says how many bytes were written.
 fn write<K: Key, V: StateValue>(
     place: &Place<'_>,
     slot: &Slot<K, V>,
     key_bytes: &mut Vec<u8>,
     value_bytes: &mut Vec<u8>,
     state: &mut TaskState,
-) -> Result<()> {
+) -> Result<usize> {
     encode_table_key(place.id, &slot.key, key_bytes)?;
     let Some(value) = &slot.value else {
         state.delete(key_bytes);
-        return Ok(());
+        return Ok(key_bytes.len());
     };
     value_bytes.clear();
     form::encode(value, place.version, slot.time, value_bytes).map_err(|e| e.context(place.name))?;
@@ -321,7 +331,7 @@ fn write<K: Key, V: StateValue>(
         )));
     }
     state.put(key_bytes, value_bytes);
-    Ok(())
+    Ok(key_bytes.len() + value_bytes.len())
 }
 
 impl<K, V> fmt::Debug for ValueTable<K, V> {
@@ -349,8 +359,12 @@ mod tests {
     type Table = ValueTable<u8, String>;
 
     fn open(overlay: Overlay, cache: usize) -> (TaskState, Table) {
+        open_bounded(overlay, cache, CACHE_BYTES_MAX)
+    }
+
+    fn open_bounded(overlay: Overlay, cache: usize, bytes: usize) -> (TaskState, Table) {
         let mut state = TaskState::open(overlay).unwrap();
-        let mut table = Table::with_cache(Name::new("t").unwrap(), cache);
+        let mut table = Table::with_bounds(Name::new("t").unwrap(), cache, bytes);
         table.open(&mut state).unwrap();
         (state, table)
     }
@@ -383,8 +397,10 @@ mod tests {
         // Aim: a table with a cache of any size shows what a plain map shows, and after a commit the store holds the
         // same. Method: one map for the committed, one for the present values; an abort drops state and table whole.
         #[test]
-        fn a_table_equals_a_map_at_every_cache_size(steps in steps(), cache in 1usize..14) {
-            let (mut state, mut table) = empty(cache);
+        fn a_table_equals_a_map_at_every_cache_size(
+            steps in steps(), cache in 1usize..14, bytes in prop_oneof![0usize..2_000, Just(CACHE_BYTES_MAX)],
+        ) {
+            let (mut state, mut table) = open_bounded(Overlay::new(Box::new(MemoryStore::default())), cache, bytes);
             let (mut committed, mut present) = (BTreeMap::new(), BTreeMap::new());
             let mut epoch = 0;
             for step in steps {
@@ -410,11 +426,11 @@ mod tests {
                     }
                     Step::Abort => {
                         state.overlay_mut().discard();
-                        (state, table) = open(state.into_overlay(), cache);
+                        (state, table) = open_bounded(state.into_overlay(), cache, bytes);
                         present = committed.clone();
                     }
                 }
-                prop_assert!(table.cache.len() <= cache);
+                prop_assert!(table.cache.is_within_bounds());
             }
             for key in 0..12 {
                 prop_assert_eq!(table.entry(&key, &mut state).unwrap().get().cloned(), present.get(&key).cloned());

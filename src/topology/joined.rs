@@ -274,7 +274,8 @@ fn add<K: Key, L: Data, R: Data, O: Data>(
 ) -> Joined<K, L, R, O> {
     let (left, right) = sides.marked(kind, Sided::Left, Sided::Right);
     let table = left.graph().borrow_mut().name(&sides.name);
-    let options = JoinOptions { table, kind, rule, cache_entries: CACHE_ENTRIES_DEFAULT };
+    let cache_entries = if matches!(rule, JoinRule::Interval(_)) { JOIN_ROWS_DEFAULT } else { CACHE_ENTRIES_DEFAULT };
+    let options = JoinOptions { table, kind, rule, cache_entries };
     let node = left.add(Kind::Join { options }, Some(ErrorPolicy::Fail), move |assembly| {
         let Kind::Join { options } = assembly.kind()? else { return Err(Error::bug("node is not a join")) };
         Ok(make(options, place(assembly)?))
@@ -294,6 +295,9 @@ fn place<K: Key, L: Data, R: Data, O: Data>(assembly: &mut Assembly<'_>) -> Resu
     })
 }
 
+/// How many open rows of each side an interval join keeps in memory in each task, unless it is told otherwise.
+pub const JOIN_ROWS_DEFAULT: usize = 32_768;
+
 /// The results of a join: a [`KeyedStream`].
 pub struct Joined<K, L, R, O> {
     stream: KeyedStream<K, O, Together>,
@@ -303,7 +307,7 @@ pub struct Joined<K, L, R, O> {
 
 impl<K: Key, L: Data, R: Data, O: Data> Joined<K, L, R, O> {
     /// How many entries of each side, rows of an interval join or keys of a join of latest values, are kept decoded in memory,
-    /// at least one [[`CACHE_ENTRIES_DEFAULT`]]. An interval join whose open rows fit into memory never reads its store.
+    /// at least one [[`JOIN_ROWS_DEFAULT`], and [`CACHE_ENTRIES_DEFAULT`] keys]. An interval join whose open rows fit into memory never reads its store.
     #[must_use]
     pub fn cache_entries(self, entries_max: usize) -> Self {
         self.stream.stream.change(|node| {
