@@ -39,14 +39,17 @@ pub struct Config {
     pub epoch_time: Duration,
     /// ... or after this many source records \[50,000\],
     pub epoch_records_max: usize,
-    /// ... or this many output bytes \[4 MiB\],
+    /// ... or this many output bytes \[4 MiB\], the identities of messages that do not go in frames included,
     pub epoch_output_bytes_max: usize,
     /// ... or this many changed state bytes \[8 MiB\],
     pub epoch_state_bytes_max: usize,
     /// ... or this many output messages of `Transactional` sinks \[4,000\], whichever comes first.
     pub epoch_halves_max: usize,
-    /// Decided epochs that are not yet published and proven; at the bound a task waits \[4\].
+    /// Decided epochs of a task that are not yet published and proven; at the bound it waits \[4\].
     pub unpublished_epochs_max: usize,
+    /// Bytes of such epochs' messages, of all tasks of the process together \[8 MiB\]; at the bound a task waits until
+    /// nothing of its own is unpublished. So each task may exceed it by one epoch.
+    pub unpublished_bytes_max: usize,
     /// How long an owner may publish after it last saw that it owns the task, and how long a new owner waits \[10 s\].
     pub publish_lease: Duration,
     /// Half messages, ENDs and sends of one task under way at once \[256\].
@@ -112,6 +115,7 @@ impl Default for Config {
             epoch_state_bytes_max: 8 << 20,
             epoch_halves_max: 4_000,
             unpublished_epochs_max: 4,
+            unpublished_bytes_max: 8 << 20,
             publish_lease: Duration::from_secs(10),
             requests_in_flight_max: 256,
             tries_max: 10,
@@ -155,6 +159,7 @@ impl Config {
             ("epoch_state_bytes_max", self.epoch_state_bytes_max),
             ("epoch_halves_max", self.epoch_halves_max),
             ("unpublished_epochs_max", self.unpublished_epochs_max),
+            ("unpublished_bytes_max", self.unpublished_bytes_max),
             ("requests_in_flight_max", self.requests_in_flight_max),
             ("tries_max", self.tries_max as usize),
             ("read_records_max", self.read_records_max),

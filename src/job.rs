@@ -1,5 +1,6 @@
 //! What all tasks of a running job share.
 
+use crate::backlog::Backlog;
 use crate::config::Config;
 use crate::edge::{Entropy, Monotonic};
 use crate::membership::Membership;
@@ -54,6 +55,7 @@ pub(crate) struct Job {
     pub(crate) membership: Membership,
     pub(crate) views: Views,
     pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) backlog: Arc<Backlog>,
 }
 
 impl fmt::Debug for Job {

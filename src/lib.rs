@@ -69,6 +69,7 @@
 struct ReadmeProgram;
 
 mod accumulator;
+mod backlog;
 pub mod codec;
 mod config;
 mod dimension;

@@ -6,6 +6,8 @@ use onceflow_types::{Error, Offset, Result, Timestamp};
 
 /// What the commit adds to a message at most, in bytes: its identity, and a frame around it.
 const IDENTITY_BYTES_MAX: usize = 2_048;
+/// About what the commit adds to a message that goes by itself, in bytes: an identity with names of usual length.
+pub(crate) const IDENTITY_BYTES_USUAL: usize = 128;
 /// Most bytes of body and properties of an output message together, less where the log takes less. RocketMQ refuses
 /// more than 4 MiB (`maxMessageSize`) and adds properties of its own, for which logs keep 64 KiB free.
 pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024 - 64 * 1024 - IDENTITY_BYTES_MAX;
@@ -57,6 +59,8 @@ pub struct SinkOutput {
     queues: Vec<QueueOutput>,
     /// Where messages without a key go.
     task_queue: u32,
+    /// What the commit adds to each message, in bytes, as far as it counts for the epoch.
+    added_bytes: usize,
     /// How far the stream has come, of a repartition behind which time counts; it outlives the epoch.
     watermark: Option<Watermark>,
 }
@@ -69,13 +73,26 @@ pub struct QueueOutput {
     entries: Vec<Entry>,
 }
 
+/// A message; kept small, as an epoch has one for each. [`check_size`] bounds the lengths.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where the properties end; they begin where the message before ends.
-    body_start: usize,
-    end: usize,
+    /// Bytes of its properties, which begin where the message before ends,
+    properties: u32,
+    /// ... and of its body behind them.
+    body: u32,
+    /// The source's index, or [`NO_SOURCE`].
+    source: u32,
+    offset: Offset,
     timestamp: Timestamp,
-    source: Option<SourcePosition>,
+}
+
+/// Stems from no record.
+const NO_SOURCE: u32 = u32::MAX;
+
+impl Entry {
+    fn source(self) -> Option<SourcePosition> {
+        (self.source != NO_SOURCE).then_some(SourcePosition { source: self.source, offset: self.offset })
+    }
 }
 
 /// One message, borrowed from an [`Output`].
@@ -117,6 +134,15 @@ impl Output {
         self
     }
 
+    /// The same with what the commit adds to each message of each sink, in bytes; else it is nothing.
+    #[must_use]
+    pub(crate) fn with_added_bytes(mut self, bytes: impl IntoIterator<Item = usize>) -> Self {
+        for (sink, bytes) in self.sinks.iter_mut().zip(bytes) {
+            sink.added_bytes = bytes;
+        }
+        self
+    }
+
     /// The queue of a sink to which messages without a key go.
     pub(crate) fn task_queue(&self, sink: usize) -> u32 {
         self.sinks.get(sink).map_or(0, |sink| sink.task_queue)
@@ -142,12 +168,12 @@ impl Output {
         source: Option<SourcePosition>,
         write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        let target = self.sinks.get_mut(sink).and_then(|sink| sink.queues.get_mut(queue as usize));
-        let Some(target) = target else {
+        let place =
+            self.sinks.get_mut(sink).and_then(|sink| Some((sink.queues.get_mut(queue as usize)?, sink.added_bytes)));
+        let Some((target, added_bytes)) = place else {
             return Err(Error::bug(format!("no such output queue: sink={sink} queue={queue}")));
         };
-        let added = target.push(properties, timestamp, source, self.message_bytes_max, write)?;
-        self.bytes += added;
+        self.bytes += target.push(properties, timestamp, source, self.message_bytes_max, write)? + added_bytes;
         self.records += 1;
         Ok(())
     }
@@ -175,7 +201,7 @@ impl Output {
         self.records
     }
 
-    /// Bytes of all bodies and properties.
+    /// Bytes of all bodies and properties; in a task with what the commit adds to messages that go by themselves.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -222,23 +248,27 @@ impl QueueOutput {
         let body_start = self.bytes.len();
         let written = write(&mut self.bytes)
             .and_then(|()| check_size(properties.len(), self.bytes.len() - body_start, bytes_max));
-        if let Err(error) = written {
-            self.bytes.truncate(start);
-            return Err(error);
-        }
-        let end = self.bytes.len();
-        self.entries.push(Entry { body_start, end, timestamp, source });
-        Ok(end - start)
+        let (properties, body) = match written {
+            Ok(lengths) => lengths,
+            Err(error) => {
+                self.bytes.truncate(start);
+                return Err(error);
+            }
+        };
+        let (source, offset) = source.map_or((NO_SOURCE, Offset::ZERO), |source| (source.source, source.offset));
+        self.entries.push(Entry { properties, body, source, offset, timestamp });
+        Ok(self.bytes.len() - start)
     }
 
     /// The messages in order.
     pub fn iter(&self) -> impl Iterator<Item = OutputMessage<'_>> {
         let mut start = 0;
         self.entries.iter().map(move |entry| {
-            let properties = self.bytes.get(start..entry.body_start).unwrap_or_default();
-            let body = self.bytes.get(entry.body_start..entry.end).unwrap_or_default();
-            start = entry.end;
-            OutputMessage { properties, body, timestamp: entry.timestamp, source: entry.source }
+            let message = self.bytes.get(start..).unwrap_or_default();
+            let (properties, rest) = message.split_at_checked(entry.properties as usize).unwrap_or_default();
+            let body = rest.get(..entry.body as usize).unwrap_or_default();
+            start += properties.len() + body.len();
+            OutputMessage { properties, body, timestamp: entry.timestamp, source: entry.source() }
         })
     }
 
@@ -258,18 +288,20 @@ impl QueueOutput {
     }
 }
 
+/// The lengths, if they are allowed.
 #[inline]
-fn check_size(properties: usize, body: usize, bytes_max: usize) -> Result<()> {
+fn check_size(properties: usize, body: usize, bytes_max: usize) -> Result<(u32, u32)> {
     if body == 0 {
         return Err(Error::record("message body is empty"));
     }
-    if body + properties > bytes_max || properties > OUTPUT_PROPERTIES_BYTES_MAX {
-        return Err(Error::record(format!(
+    let is_allowed = body + properties <= bytes_max && properties <= OUTPUT_PROPERTIES_BYTES_MAX;
+    match (u32::try_from(properties), u32::try_from(body)) {
+        (Ok(properties), Ok(body)) if is_allowed => Ok((properties, body)),
+        _ => Err(Error::record(format!(
             "message is too large: body_bytes={body} properties_bytes={properties} bytes_max={bytes_max} \
              properties_bytes_max={OUTPUT_PROPERTIES_BYTES_MAX}"
-        )));
+        ))),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -126,6 +126,7 @@ impl RuntimeBuilder {
             membership: Membership::new(member, members),
             views: Arc::default(),
             mailboxes: Arc::default(),
+            backlog: Arc::default(),
         });
         let (control, _) = signal::channel(Control::Run);
         let failure = Failure::default();

@@ -402,6 +402,7 @@ fn job(
         membership: Membership::new(member.clone(), BTreeSet::from([member])),
         views: Arc::default(),
         mailboxes: Arc::default(),
+        backlog: Arc::default(),
     })
 }
 

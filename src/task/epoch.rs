@@ -58,7 +58,7 @@ impl Task {
 
     /// Back-pressure: a task that is ahead of its publishing waits.
     async fn wait_for_publisher(&self) {
-        while self.publishing.publisher.borrow().unpublished() >= self.job.config.unpublished_epochs_max {
+        while self.publishing.is_far_ahead() {
             self.publishing.publisher.borrow_mut().want_proof();
             self.publishing.work.notify_one();
             self.publishing.progress.notified().await;
@@ -288,6 +288,7 @@ impl Task {
         }
         publishing.pace.borrow_mut().decided(plan.epoch, plan.items.len(), self.job.monotonic.now());
         publisher.decided(plan);
+        publishing.backlog.set(publisher.unpublished_bytes());
         publishing.work.notify_one();
         let (epoch, passed) = {
             let coordinator = self.coordinator.borrow();

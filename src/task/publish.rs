@@ -4,6 +4,7 @@ use super::journal::{Journal, barrier_at};
 use super::pace::Pace;
 use super::scan::{self, Wanted};
 use super::tails::Tails;
+use crate::backlog::Share;
 use crate::edge::{Backoff, sleep};
 use crate::job::Job;
 use crate::status::Line;
@@ -32,6 +33,8 @@ pub(crate) struct Publishing {
     pub(crate) tails: RefCell<Tails>,
     /// How long epochs last.
     pub(crate) pace: RefCell<Pace>,
+    /// How much of all tasks' unpublished output is this one's.
+    pub(crate) backlog: Share,
     pub(crate) coordinator: Rc<RefCell<Coordinator>>,
     /// The publisher has something new to do.
     pub(crate) work: Notify,
@@ -123,8 +126,17 @@ impl Publishing {
         open.then(|| self.job.monotonic.now() + self.job.config.epoch_time)
     }
 
+    /// Whether so much is unpublished that no further epoch may be decided. It becomes less as this task publishes.
+    pub(crate) fn is_far_ahead(&self) -> bool {
+        let (epochs, config) = (self.publisher.borrow().unpublished(), &self.job.config);
+        let is_full = self.job.backlog.bytes() >= config.unpublished_bytes_max;
+        epochs >= config.unpublished_epochs_max || (epochs > 0 && is_full)
+    }
+
     fn show(&self) {
-        let through = self.publisher.borrow().published_through();
+        let publisher = self.publisher.borrow();
+        self.backlog.set(publisher.unpublished_bytes());
+        let through = publisher.published_through();
         self.line.update(|status| status.published_through = through);
     }
 

@@ -11,16 +11,17 @@ use super::tails::Tails;
 use super::time::Tellings;
 use super::upstream::UPSTREAMS_TABLE;
 use super::{OpenEpoch, Task, TaskSeat};
+use crate::backlog::Share;
 use crate::config::SourceLoss;
 use crate::job::Job;
-use crate::output::Output;
+use crate::output::{IDENTITY_BYTES_USUAL, Output};
 use crate::planted::{self, Bug};
 use crate::processor::queue_of_task;
 use crate::stage::Counters;
 use crate::state::TaskState;
 use crate::status::Line;
-use crate::topology::{SourcePlan, StartPolicy, Subtopology};
-use onceflow_log::Log;
+use crate::topology::{Delivery, SourcePlan, StartPolicy, Subtopology};
+use onceflow_log::{Log, MESSAGE_OVERHEAD_BYTES};
 use onceflow_storage::Overlay;
 use onceflow_txn::{CheckBackView, PassedOver, Publisher};
 use onceflow_types::{Epoch, Error, Name, Offset, Offsets, Partition, Result, Timestamp};
@@ -67,6 +68,7 @@ pub(super) async fn start(
     let counts = targets.iter().map(|queues| u32::try_from(queues.len()).unwrap_or(u32::MAX));
     let output = Output::new(&counts.collect::<Vec<u32>>())
         .with_task_queues(targets.iter().map(|queues| queue_of_task(id, queues)))
+        .with_added_bytes(plan.sinks.iter().map(|sink| added_bytes(sink.delivery)))
         .for_messages_of(job.log.message_bytes_max());
 
     let mut publisher = Publisher::new(published, job.config.publish_lease, job.config.requests_in_flight_max);
@@ -99,6 +101,7 @@ pub(super) async fn start(
         publisher: RefCell::new(publisher),
         tails: RefCell::new(tails),
         pace: RefCell::new(Pace::of(&job.config, &job.topology, plan)),
+        backlog: Share::of(job.backlog.clone()),
         coordinator: coordinator.clone(),
         work: Notify::new(),
         progress: Notify::new(),
@@ -229,6 +232,14 @@ async fn targets(log: &dyn Log, plan: &Subtopology) -> Result<Vec<Vec<Partition>
         targets.push(queues);
     }
     Ok(targets)
+}
+
+/// What the commit adds to each message, as far as an epoch's bound on output counts it.
+fn added_bytes(delivery: Delivery) -> usize {
+    match delivery {
+        Delivery::Outbox { framed: true } => 0,
+        Delivery::Outbox { framed: false } | Delivery::Transactional => MESSAGE_OVERHEAD_BYTES + IDENTITY_BYTES_USUAL,
+    }
 }
 
 /// The queues that anybody may read: where a repeated message would be seen.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// While nothing can be published the task decides as many epochs as it may and then waits, however long; afterwards all
 /// output is there once.
-async fn held_back(delivery: Delivery, call: Call) {
+async fn held_back(delivery: Delivery, call: Call, bounds: Config) {
     let (log, _directory) = log_with(&[]).await;
     let ledger = Ledger { delivery, ..Ledger::new("pressed") };
     ledger.make_topics(&*log).await;
@@ -18,8 +18,10 @@ async fn held_back(delivery: Delivery, call: Call) {
     ledger.produce(&*log, &all).await;
     let faulty = FaultyLog::new(log.clone());
     let stuck = faulty.on_each(On::of(call, &ledger.output()), 1..1_000_000, Fault::RequestLost);
-    let config = Config { unpublished_epochs_max: 4, ..quick() };
-    let (records_max, epochs_max) = (config.epoch_records_max as u64, config.unpublished_epochs_max as u64);
+    let config = Config { unpublished_epochs_max: 4, ..bounds };
+    // With no room for the bytes of two, one goes all the same.
+    let epochs_max = if config.unpublished_bytes_max == 1 { 1 } else { 4 };
+    let records_max = config.epoch_records_max as u64;
     let stores = memory();
     let mut runtime = ledger.start(&faulty, &stores, config).await;
     let full = |runtime: &onceflow::Runtime| {
@@ -49,12 +51,18 @@ async fn held_back(delivery: Delivery, call: Call) {
 
 #[tokio::test]
 async fn halves_that_cannot_be_ended_hold_the_task_back() {
-    held_back(Delivery::Transactional, Call::End).await;
+    held_back(Delivery::Transactional, Call::End, quick()).await;
 }
 
 #[tokio::test]
 async fn an_outbox_that_cannot_be_sent_holds_the_task_back() {
-    held_back(Delivery::Outbox { framed: false }, Call::Append).await;
+    held_back(Delivery::Outbox { framed: false }, Call::Append, quick()).await;
+}
+
+#[tokio::test]
+async fn an_outbox_of_many_bytes_holds_the_task_back_earlier() {
+    let bounds = Config { unpublished_bytes_max: 1, ..quick() };
+    held_back(Delivery::Outbox { framed: false }, Call::Append, bounds).await;
 }
 
 /// One read may bring records that become far more output than an epoch may hold: the read is cut into several epochs.

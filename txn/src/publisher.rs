@@ -55,6 +55,16 @@ pub enum Work {
     Send(Vec<u8>),
 }
 
+impl Work {
+    /// Bytes of the messages of a send.
+    fn bytes(&self) -> usize {
+        match self {
+            Work::End(_) => 0,
+            Work::Send(messages) => messages.len(),
+        }
+    }
+}
+
 /// An acknowledgement's connection: broker and number, which grows with each new connection to that broker.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LinkId {
@@ -115,6 +125,8 @@ struct Decided {
     ready: [BTreeSet<usize>; 2],
     /// How many items are in which state.
     count: Count,
+    /// Bytes of the messages of all sends.
+    bytes: usize,
 }
 
 /// The plain sends of one channel: one at a time (rule 1).
@@ -223,6 +235,11 @@ impl Publisher {
     /// How many epochs are decided and not yet published and proven.
     pub fn unpublished(&self) -> usize {
         self.epochs.len()
+    }
+
+    /// Bytes of their messages that are sent: what is kept to be sent again.
+    pub fn unpublished_bytes(&self) -> usize {
+        self.epochs.iter().map(|decided| decided.bytes).sum()
     }
 
     /// Asks for proof of what is acknowledged, without waiting for the next epoch's sends: before a Release, and when
@@ -381,8 +398,9 @@ impl Decided {
         let lanes = vec![Lane::default(); lane_of.iter().max().map_or(0, |last| last + 1)];
         // `Done` counts nowhere, so that the first `set` of each item counts it.
         let states = vec![State::Done; plan.items.len()];
-        let mut decided =
-            Decided { states, lane_of, lanes, ready: <[BTreeSet<usize>; 2]>::default(), count: Count::default(), plan };
+        let bytes = plan.items.iter().map(|item| item.work.bytes()).sum();
+        let (ready, count) = (<[BTreeSet<usize>; 2]>::default(), Count::default());
+        let mut decided = Decided { states, lane_of, lanes, ready, count, bytes, plan };
         let first = if taken_over { State::Unknown } else { State::Waiting };
         (0..decided.states.len()).for_each(|index| decided.set(index, first));
         decided
