@@ -400,7 +400,7 @@ impl Decided {
         let states = vec![State::Done; plan.items.len()];
         let bytes = plan.items.iter().map(|item| item.work.bytes()).sum();
         let (ready, count) = (<[BTreeSet<usize>; 2]>::default(), Count::default());
-        let mut decided = Decided { states, lane_of, lanes, ready, count, bytes, plan };
+        let mut decided = Decided { plan, states, lane_of, lanes, ready, count, bytes };
         let first = if taken_over { State::Unknown } else { State::Waiting };
         (0..decided.states.len()).for_each(|index| decided.set(index, first));
         decided
