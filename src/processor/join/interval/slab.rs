@@ -24,7 +24,8 @@ impl<T> Slab<T> {
             *self.places.get_mut(number as usize).ok_or_else(lost)? = Some(thing);
             return Ok(number);
         }
-        let number = u32::try_from(self.places.len()).map_err(|_| lost())?;
+        // The last number is nobody's: `turns` has another use for it.
+        let number = u32::try_from(self.places.len()).ok().filter(|number| *number < u32::MAX).ok_or_else(lost)?;
         self.places.push(Some(thing));
         Ok(number)
     }

@@ -2,7 +2,8 @@
 //!
 //! Rows come nearly in the order in which they are closed, and nobody asks for their exact order before it is their turn. So they
 //! lie in spans of time, each a plain list of row numbers that is put in order when it is the first one and something of it is
-//! due. Only when the first row of all is closed is always known.
+//! due. Only when the first row of all is closed is always known. A row that leaves out of turn, as those do that have no room, is
+//! found by its seat.
 
 use super::super::rows::Moment;
 use std::collections::BTreeMap;
@@ -11,25 +12,32 @@ use std::collections::BTreeMap;
 /// stay in the processor's cache while they are put in order and closed.
 const SPAN_BITS: u32 = 5;
 
+/// Stands where a row was that left a span in order before its turn: no row has this number.
+const GONE: u32 = u32::MAX;
+
 /// Which rows are to be closed, in the order of their moments. Whoever asks says of a row when it is closed: a function that
 /// gives the same for a row as long as it is here.
 pub(super) struct Turns {
-    /// By the time at which they are closed. None is empty.
+    /// By the time at which they are closed. None is without rows.
     spans: BTreeMap<i64, Span>,
+    /// By row: where it lies in its span, so that none is searched for.
+    seats: Vec<u32>,
     sorting: Vec<(Moment, u32)>,
 }
 
 struct Span {
     /// When the first row of them is closed.
     first: i64,
-    /// Whether the rows are in order, the first one last.
+    /// Whether the rows are in order, the first one last, which is not [`GONE`] then.
     is_sorted: bool,
     rows: Vec<u32>,
+    /// How many of them are [`GONE`].
+    gone: usize,
 }
 
 impl Turns {
     pub(super) fn new() -> Self {
-        Turns { spans: BTreeMap::new(), sorting: vec![] }
+        Turns { spans: BTreeMap::new(), seats: vec![], sorting: vec![] }
     }
 
     /// When the next row is closed.
@@ -38,10 +46,11 @@ impl Turns {
     }
 
     pub(super) fn insert(&mut self, close: i64, row: u32) {
-        let new = || Span { first: close, is_sorted: true, rows: vec![] };
+        let new = || Span { first: close, is_sorted: true, rows: vec![], gone: 0 };
         let span = self.spans.entry(close >> SPAN_BITS).or_insert_with(new);
         span.first = span.first.min(close);
         span.is_sorted &= span.rows.is_empty();
+        sit(&mut self.seats, row, span.rows.len());
         span.rows.push(row);
     }
 
@@ -50,7 +59,7 @@ impl Turns {
         let mut first = self.spans.first_entry()?;
         let span = first.get_mut();
         if !span.is_sorted {
-            span.sort(&moment, &mut self.sorting);
+            span.sort(&moment, &mut self.sorting, &mut self.seats);
         }
         let row = *span.rows.last()?;
         Some((moment(row)?, row))
@@ -61,8 +70,8 @@ impl Turns {
         let Some(mut first) = self.spans.first_entry() else { return };
         let span = first.get_mut();
         span.rows.pop();
-        match span.rows.last() {
-            Some(row) => span.first = moment(*row).map_or(span.first, |moment| moment.close),
+        match span.last() {
+            Some(row) => span.first = moment(row).map_or(span.first, |moment| moment.close),
             None => _ = first.remove(),
         }
     }
@@ -71,13 +80,12 @@ impl Turns {
     pub(super) fn remove(&mut self, close: i64, row: u32, moment: impl Fn(u32) -> Option<Moment>) -> bool {
         let number = close >> SPAN_BITS;
         let Some(span) = self.spans.get_mut(&number) else { return false };
-        let Some(at) = span.rows.iter().position(|other| *other == row) else { return false };
-        if span.is_sorted {
-            span.rows.remove(at);
-        } else {
-            span.rows.swap_remove(at);
+        let seat = self.seats.get(row as usize).map_or(usize::MAX, |seat| *seat as usize);
+        if span.rows.get(seat) != Some(&row) {
+            return false;
         }
-        if span.rows.is_empty() {
+        span.leave(seat, &mut self.seats);
+        if span.is_empty() {
             self.spans.remove(&number);
         } else if span.first == close {
             span.find_first(moment);
@@ -87,25 +95,68 @@ impl Turns {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.spans.values().map(|span| span.rows.len()).sum()
+        self.spans.values().map(|span| span.rows.len() - span.gone).sum()
+    }
+}
+
+fn sit(seats: &mut Vec<u32>, row: u32, seat: usize) {
+    let row = row as usize;
+    if row >= seats.len() {
+        seats.resize(row + 1, 0);
+    }
+    // There are no more seats than rows, which have numbers of 32 bits.
+    if let (Some(place), Ok(seat)) = (seats.get_mut(row), u32::try_from(seat)) {
+        *place = seat;
     }
 }
 
 impl Span {
-    fn sort(&mut self, moment: impl Fn(u32) -> Option<Moment>, sorting: &mut Vec<(Moment, u32)>) {
+    fn is_empty(&self) -> bool {
+        self.rows.len() == self.gone
+    }
+
+    /// The last row that is there; those behind it are forgotten.
+    fn last(&mut self) -> Option<u32> {
+        while self.rows.last() == Some(&GONE) {
+            self.rows.pop();
+            self.gone -= 1;
+        }
+        self.rows.last().copied()
+    }
+
+    /// A row gets up. Where they are in order they stay so: nobody takes its seat.
+    fn leave(&mut self, seat: usize, seats: &mut Vec<u32>) {
+        if self.is_sorted {
+            if let Some(place) = self.rows.get_mut(seat) {
+                *place = GONE;
+                self.gone += 1;
+            }
+            self.last();
+            return;
+        }
+        self.rows.swap_remove(seat);
+        if let Some(moved) = self.rows.get(seat).filter(|moved| **moved != GONE) {
+            sit(seats, *moved, seat);
+        }
+    }
+
+    fn sort(&mut self, moment: impl Fn(u32) -> Option<Moment>, sorting: &mut Vec<(Moment, u32)>, seats: &mut Vec<u32>) {
         sorting.extend(self.rows.iter().filter_map(|row| Some((moment(*row)?, *row))));
         sorting.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
         self.rows.clear();
-        self.rows.extend(sorting.drain(..).map(|(_, row)| row));
-        self.is_sorted = true;
+        for (_, row) in sorting.drain(..) {
+            sit(seats, row, self.rows.len());
+            self.rows.push(row);
+        }
+        (self.is_sorted, self.gone) = (true, 0);
     }
 
     /// One of the rows that were closed first is gone. Others of the same time are mostly found soon.
     fn find_first(&mut self, moment: impl Fn(u32) -> Option<Moment>) {
         let mut least = i64::MAX;
         // From the end, where the first one lies when they are in order.
-        for row in self.rows.iter().rev() {
-            least = least.min(moment(*row).map_or(i64::MAX, |moment| moment.close));
+        for moment in self.rows.iter().rev().filter_map(|row| moment(*row)) {
+            least = least.min(moment.close);
             if least == self.first || self.is_sorted {
                 break;
             }
