@@ -31,7 +31,7 @@ pub(super) fn readable(queue: &Queue, from: Offset) -> Result<bool> {
 /// Reads from `from` on, which must be [readable].
 pub(super) fn read(store: &Store, queue: &Queue, from: Offset, limit: ReadLimit) -> Result<RecordBatch> {
     let end = queue.next();
-    let mut reading = Reading::new(from, limit);
+    let mut reading = Reading::new(from, end, limit);
     let mut expected = None;
     for stored in chunks_from(store, queue, from, end)? {
         let (key, value) = stored?;
@@ -103,9 +103,19 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(from: Offset, limit: ReadLimit) -> Reading {
-        let bytes_max = limit.bytes_max.min(READ_BYTES_MAX);
-        Reading { next: from, records_left: limit.records_max, bytes_max, bytes: vec![], entries: vec![] }
+    fn new(from: Offset, end: Offset, limit: ReadLimit) -> Reading {
+        let there = usize::try_from(end.distance_from(from).unwrap_or(0)).unwrap_or(usize::MAX);
+        let (records_left, bytes_max) = (limit.records_max.min(there), limit.bytes_max.min(READ_BYTES_MAX));
+        Reading { next: from, records_left, bytes_max, bytes: vec![], entries: vec![] }
+    }
+
+    /// Room for all that is wanted if the messages are as long as those of the first chunk, so that it is not copied while it
+    /// grows.
+    fn make_room(&mut self, first: &Chunk<'_>) {
+        let of_each = (first.messages.len() / (first.count as usize).max(1)).max(MESSAGE_OVERHEAD_BYTES);
+        let records = self.records_left.min(self.bytes_max / of_each);
+        self.entries.reserve(records);
+        self.bytes.reserve(records * of_each);
     }
 
     /// Takes the messages of a chunk from `next` on, as far as the limits allow, and says whether there is room for more.
@@ -118,6 +128,9 @@ impl Reading {
         }
         let wanted = usize::try_from(u64::from(chunk.count).saturating_sub(skip)).unwrap_or(usize::MAX);
         let taken = wanted.min(self.records_left);
+        if self.entries.is_empty() {
+            self.make_room(chunk);
+        }
         self.entries.reserve(taken);
         let start = chunk.messages.len() - messages.rest().len();
         // Where the messages of this chunk will lie in the buffer.
