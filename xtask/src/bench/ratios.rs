@@ -46,7 +46,9 @@ fn said(ours: &Row<'_>, peer: &Row<'_>, figure: &(&str, &str, &str, bool)) -> Op
 }
 
 fn name(row: &Row<'_>) -> String {
-    ["workload", "log", "store", "delivery"].map(|key| row.text(key)).join(" ")
+    let settings = ["epoch_ms", "latency_target_ms"].map(|key| Some(format!("{key}={}", row.number(key)?)));
+    let words = ["workload", "log", "store", "delivery"].map(|key| row.text(key).to_owned());
+    words.into_iter().chain(settings.into_iter().flatten()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -58,7 +60,7 @@ mod tests {
     fn medians_of_the_same_workload_are_divided() {
         let run = |system: &str, workload: &str, per_s: u64, cpu: f64| {
             json!({"kind": "throughput", "system": system, "workload": workload, "log": "rocketmq", "store": "rocksdb",
-                "delivery": "framed", "records_per_s": per_s, "cpu_s_per_million": cpu})
+                "delivery": "framed", "epoch_ms": 200, "records_per_s": per_s, "cpu_s_per_million": cpu})
         };
         let mut more_keys = run("kstreams", "w1", 1, 1.0);
         more_keys["keys"] = json!(100_000);
@@ -69,7 +71,7 @@ mod tests {
             run("flink", "w2", 1, 1.0),
             more_keys,
         ];
-        let text = "- w1 rocketmq rocksdb framed against flink: 2.5 times its records a second, 0.200 of its CPU of the application\n";
+        let text = "- w1 rocketmq rocksdb framed epoch_ms=200 against flink: 2.5 times its records a second, 0.200 of its CPU of the application\n";
         assert_eq!(ratios(&results), text);
         assert_eq!(ratios(&results[..2]), "");
     }
