@@ -108,14 +108,12 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
     fn bind(&mut self, id: TableId, state: &TaskState) -> Result<()> {
         self.id = Some(id);
         self.outside = None;
-        let (mut entries, mut bytes, mut outside) = (0, 0, 0);
+        if !self.is_small(id, state)? {
+            return Ok(());
+        }
+        let mut outside = 0;
         let mut cursor = state.scan(id, Order::Ascending)?;
         while let Some((key, value)) = cursor.next()? {
-            entries += 1;
-            bytes += key.len() + value.len();
-            if entries > self.cache.entries_max() || bytes > LOAD_BYTES_MAX {
-                return Ok(());
-            }
             let stored_bytes = key.len() + value.len();
             let key = key.get(id.prefix().len()..).unwrap_or_default();
             let key: K = decode_key(key).map_err(|e| e.context(&self.name))?;
@@ -125,6 +123,20 @@ impl<K: Key, V: StateValue> ValueTable<K, V> {
         }
         self.outside = Some(outside);
         Ok(())
+    }
+
+    /// Looked at first: to decode a part of a large table would be in vain.
+    fn is_small(&self, id: TableId, state: &TaskState) -> Result<bool> {
+        let (mut entries, mut bytes) = (0, 0);
+        let mut cursor = state.scan(id, Order::Ascending)?;
+        while let Some((key, value)) = cursor.next()? {
+            entries += 1;
+            bytes += key.len() + value.len();
+            if entries > self.cache.entries_max() || bytes > LOAD_BYTES_MAX {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Lets others look at its committed values while the task works, which end with `time_to_live`.
