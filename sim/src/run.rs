@@ -163,7 +163,7 @@ fn config(dice: &mut Dice) -> Config {
         epoch_time: dice.millis(20, 600),
         epoch_records_max: if dice.happens(300) { 3 } else { 1_000 },
         unpublished_epochs_max: usize::try_from(dice.within(1, 4)).unwrap_or(1),
-        unpublished_bytes_max: if dice.happens(300) { 1 } else { 16 << 20 },
+        unpublished_bytes_max: if dice.happens(300) { 1 } else { Config::default().unpublished_bytes_max },
         publish_lease: dice.millis(1_000, 10_000),
         requests_in_flight_max: usize::try_from(dice.within(1, 8)).unwrap_or(1),
         tries_max: u32::try_from(dice.within(2, 10)).unwrap_or(2),

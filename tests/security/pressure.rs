@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// While nothing can be published the task decides as many epochs as it may and then waits, however long; afterwards all
 /// output is there once.
-async fn held_back(delivery: Delivery, call: Call, bounds: Config) {
+async fn held_back(delivery: Delivery, call: Call, config: Config, epochs_max: u64) {
     let (log, _directory) = log_with(&[]).await;
     let ledger = Ledger { delivery, ..Ledger::new("pressed") };
     ledger.make_topics(&*log).await;
@@ -18,9 +18,6 @@ async fn held_back(delivery: Delivery, call: Call, bounds: Config) {
     ledger.produce(&*log, &all).await;
     let faulty = FaultyLog::new(log.clone());
     let stuck = faulty.on_each(On::of(call, &ledger.output()), 1..1_000_000, Fault::RequestLost);
-    let config = Config { unpublished_epochs_max: 4, ..bounds };
-    // With no room for the bytes of two, one goes all the same.
-    let epochs_max = if config.unpublished_bytes_max == 1 { 1 } else { 4 };
     let records_max = config.epoch_records_max as u64;
     let stores = memory();
     let mut runtime = ledger.start(&faulty, &stores, config).await;
@@ -51,18 +48,20 @@ async fn held_back(delivery: Delivery, call: Call, bounds: Config) {
 
 #[tokio::test]
 async fn halves_that_cannot_be_ended_hold_the_task_back() {
-    held_back(Delivery::Transactional, Call::End, quick()).await;
+    held_back(Delivery::Transactional, Call::End, Config { unpublished_epochs_max: 4, ..quick() }, 4).await;
 }
 
 #[tokio::test]
 async fn an_outbox_that_cannot_be_sent_holds_the_task_back() {
-    held_back(Delivery::Outbox { framed: false }, Call::Append, quick()).await;
+    let config = Config { unpublished_epochs_max: 4, ..quick() };
+    held_back(Delivery::Outbox { framed: false }, Call::Append, config, 4).await;
 }
 
 #[tokio::test]
 async fn an_outbox_of_many_bytes_holds_the_task_back_earlier() {
-    let bounds = Config { unpublished_bytes_max: 1, ..quick() };
-    held_back(Delivery::Outbox { framed: false }, Call::Append, bounds).await;
+    // Without room for the bytes of two, one goes all the same.
+    let config = Config { unpublished_epochs_max: 4, unpublished_bytes_max: 1, ..quick() };
+    held_back(Delivery::Outbox { framed: false }, Call::Append, config, 1).await;
 }
 
 /// One read may bring records that become far more output than an epoch may hold: the read is cut into several epochs.

@@ -82,7 +82,6 @@ pub(super) struct Slot {
     pub(super) key: SmallBytes,
     left: Half,
     right: Half,
-    is_taken: bool,
     used: bool,
 }
 
@@ -107,26 +106,25 @@ pub(super) struct Memory<L, R> {
     pub(super) rows: Slab<Row<L, R>>,
     hasher: FixedState,
     index: HashTable<u32>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    hand: usize,
+    slots: Slab<Slot>,
+    hand: u32,
 }
 
 impl<L, R> Memory<L, R> {
     pub(super) fn new() -> Self {
         // Fixed: nothing visible depends on it, and a run can be repeated exactly.
         let hasher = FixedState::with_seed(0x6f6e_6365_666c_6f77);
-        Memory { rows: Slab::new(), hasher, index: HashTable::new(), slots: vec![], free: vec![], hand: 0 }
+        Memory { rows: Slab::new(), hasher, index: HashTable::new(), slots: Slab::new(), hand: 0 }
     }
 
     pub(super) fn keys(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
         let (hash, slots) = (self.hasher.hash_one(key), &mut self.slots);
-        let found = *self.index.find(hash, |at| slots.get(*at as usize).is_some_and(|slot| *slot.key == *key))?;
-        if let Some(slot) = slots.get_mut(found as usize) {
+        let found = *self.index.find(hash, |at| slots.get(*at).is_some_and(|slot| *slot.key == *key))?;
+        if let Some(slot) = slots.get_mut(found) {
             slot.used = true;
         }
         Some(found)
@@ -135,25 +133,15 @@ impl<L, R> Memory<L, R> {
     /// Makes a place for a key that has none, whose rows nobody has asked for.
     pub(super) fn insert(&mut self, key: &[u8]) -> Result<u32> {
         let hash = self.hasher.hash_one(key);
-        let slot =
-            Slot { key: SmallBytes::from(key), left: Half::EMPTY, right: Half::EMPTY, is_taken: true, used: true };
-        let at = match self.free.pop() {
-            Some(at) => {
-                *self.slots.get_mut(at as usize).ok_or_else(lost)? = slot;
-                at
-            }
-            None => {
-                self.slots.push(slot);
-                u32::try_from(self.slots.len() - 1).map_err(|_| lost())?
-            }
-        };
+        let slot = Slot { key: SmallBytes::from(key), left: Half::EMPTY, right: Half::EMPTY, used: true };
+        let at = self.slots.insert(slot)?;
         let (slots, hasher) = (&self.slots, &self.hasher);
-        self.index.insert_unique(hash, at, |at| slots.get(*at as usize).map_or(0, |slot| hasher.hash_one(&*slot.key)));
+        self.index.insert_unique(hash, at, |at| slots.get(*at).map_or(0, |slot| hasher.hash_one(&*slot.key)));
         Ok(at)
     }
 
     pub(super) fn slot(&mut self, at: u32) -> Result<&mut Slot> {
-        self.slots.get_mut(at as usize).filter(|slot| slot.is_taken).ok_or_else(lost)
+        self.slots.get_mut(at).ok_or_else(lost)
     }
 
     pub(super) fn half(&mut self, at: u32, side: Side) -> Result<&mut Half> {
@@ -162,26 +150,25 @@ impl<L, R> Memory<L, R> {
 
     /// What is known of a key's rows of one side, and all rows.
     pub(super) fn half_and_rows(&mut self, at: u32, side: Side) -> Result<(&mut Half, &mut Slab<Row<L, R>>)> {
-        let slot = self.slots.get_mut(at as usize).filter(|slot| slot.is_taken).ok_or_else(lost)?;
+        let slot = self.slots.get_mut(at).ok_or_else(lost)?;
         Ok((slot.half(side), &mut self.rows))
     }
 
     /// The places of all keys, and the rows.
     pub(super) fn all(&mut self) -> (impl Iterator<Item = &mut Slot>, &mut Slab<Row<L, R>>) {
-        (self.slots.iter_mut().filter(|slot| slot.is_taken), &mut self.rows)
+        (self.slots.iter_mut(), &mut self.rows)
     }
 
     /// The places of keys.
     pub(super) fn taken(&self) -> Vec<u32> {
-        let slots = (0..).zip(&self.slots);
-        slots.filter(|(_, slot)| slot.is_taken).map(|(at, _)| at).collect()
+        self.slots.numbers().collect()
     }
 
     /// Adds a row to its key; returns its number.
     pub(super) fn add(&mut self, row: Row<L, R>) -> Result<u32> {
         let (side, place, slot) = (row.value.side(), row.place, row.slot);
         let number = self.rows.insert(row)?;
-        let half = self.slots.get_mut(slot as usize).ok_or_else(lost)?.half(side);
+        let half = self.slots.get_mut(slot).ok_or_else(lost)?.half(side);
         let is_before = |number: u32| self.rows.get(number).is_some_and(|row| row.place < place);
         let numbers = half.rows.as_slice();
         let at = match numbers.last() {
@@ -194,7 +181,7 @@ impl<L, R> Memory<L, R> {
 
     /// The number of a key's row.
     pub(super) fn row(&mut self, at: u32, side: Side, place: Place) -> Result<Option<u32>> {
-        let slot = self.slots.get_mut(at as usize).ok_or_else(lost)?;
+        let slot = self.slots.get_mut(at).ok_or_else(lost)?;
         let (numbers, rows) = (slot.half(side).rows.as_slice(), &self.rows);
         let found = numbers.partition_point(|number| rows.get(*number).is_some_and(|row| row.place < place));
         let found = numbers.get(found).copied();
@@ -210,14 +197,12 @@ impl<L, R> Memory<L, R> {
 
     /// Forgets a key without rows in memory.
     pub(super) fn release(&mut self, at: u32) -> Result<()> {
-        let slot = self.slots.get_mut(at as usize).filter(|slot| slot.is_taken).ok_or_else(lost)?;
+        let slot = self.slots.take(at).ok_or_else(lost)?;
         debug_assert!(slot.is_empty(), "rows are lost");
-        slot.is_taken = false;
         let hash = self.hasher.hash_one(&*slot.key);
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == at) {
             entry.remove();
         }
-        self.free.push(at);
         Ok(())
     }
 
@@ -229,15 +214,15 @@ impl<L, R> Memory<L, R> {
     /// A key that has not been used for long.
     pub(super) fn choose(&mut self) -> Option<u32> {
         let (mut fallback, mut steps) = (None, 0);
-        for _ in 0..self.slots.len().saturating_mul(2) {
+        let numbers = self.slots.numbers_end();
+        for _ in 0..u64::from(numbers) * 2 {
             let at = self.hand;
-            self.hand = if at + 1 < self.slots.len() { at + 1 } else { 0 };
-            let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_taken) else { continue };
-            let at = u32::try_from(at).ok();
+            self.hand = if at + 1 < numbers { at + 1 } else { 0 };
+            let Some(slot) = self.slots.get_mut(at) else { continue };
             if !std::mem::take(&mut slot.used) {
-                return at;
+                return Some(at);
             }
-            fallback = fallback.or(at);
+            fallback = fallback.or(Some(at));
             steps += 1;
             if steps == EVICTION_STEPS_MAX {
                 break;

@@ -38,6 +38,22 @@ impl<T> Slab<T> {
         self.places.get_mut(number as usize)?.as_mut()
     }
 
+    /// All of them, in the order of their numbers.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+
+    /// Their numbers.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.places).filter(|(_, place)| place.is_some()).map(|(number, _)| number)
+    }
+
+    /// All numbers are below this one.
+    pub(super) fn numbers_end(&self) -> u32 {
+        // As many were given.
+        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
+    }
+
     /// Takes one out.
     pub(super) fn take(&mut self, number: u32) -> Option<T> {
         let thing = self.places.get_mut(number as usize)?.take()?;
@@ -66,5 +82,9 @@ mod tests {
         *slab.get_mut(3).unwrap() += 1;
         let all: Vec<_> = (0..7).map(|number| slab.get(number).copied()).collect();
         assert_eq!(all, [Some(0), Some(7), Some(2), Some(9), Some(4), Some(9), None]);
+        slab.take(2).unwrap();
+        assert_eq!(slab.numbers().collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
+        assert_eq!(slab.iter_mut().map(|thing| *thing).collect::<Vec<_>>(), [0, 7, 9, 4, 9]);
+        assert_eq!(slab.numbers_end(), 6);
     }
 }
