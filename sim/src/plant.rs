@@ -64,7 +64,7 @@ impl Search {
             Search::any(Plant::CheckBackCommits),
             Search::any(Plant::SameNonce),
             Search::with(Plant::TwoWrites, None, &[Fault::ProcessPower, Fault::KillProcess, Fault::Drain]),
-            Search::any(Plant::ScanEndsEarly),
+            Search::with(Plant::ScanEndsEarly, None, &[Fault::DiskRead, Fault::KillProcess]),
             Search::any(Plant::UnreadableIsAbsent),
             Search::any(Plant::WriteErrorIgnored),
         ];
