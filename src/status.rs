@@ -87,6 +87,9 @@ pub struct TaskStatus {
     pub published_through: Epoch,
     /// The next offset to read, per source partition, as of the last decided epoch.
     pub offsets: Offsets,
+    /// Its consumer lag: how many records its sources had behind those that it processed last, when those were read. 0 before
+    /// the first read.
+    pub lag: u64,
     /// Whether windows or timers were due that no epoch had room for yet; until the last of them is decided.
     pub time_behind: bool,
     /// How much of its snapshot and journal is read, and how much there is, since it was opened last.

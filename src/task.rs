@@ -15,6 +15,7 @@ mod epoch;
 mod housekeeping;
 mod intake;
 mod journal;
+mod lag;
 mod open;
 mod pace;
 mod publish;
@@ -233,8 +234,11 @@ impl Task {
     /// S0 for one batch.
     fn process(&mut self, pulled: &Pulled) -> Result<()> {
         let (now, limits) = (self.job.clock.now(), self.limits());
+        let begun = self.job.monotonic.now();
         let mut cx = Context::new(&mut self.state, &mut self.output, &mut self.counters, now).with_limits(limits);
         self.intake.process(&mut *self.stage, pulled, &mut cx)?;
+        let took = self.job.monotonic.now().saturating_sub(begun);
+        self.publishing.pace.borrow_mut().processed(pulled.source, &pulled.batch, took);
         if let Some(next) = pulled.batch.next_offset() {
             let partition = pulled.batch.partition();
             assert!(self.offsets.get(partition) <= Some(next), "an offset went back: {partition}");
@@ -251,8 +255,10 @@ impl Task {
     /// Shows what the open epoch has come to.
     fn show_progress(&self) {
         let (behind, open) = (self.state.times().is_behind(), self.epoch_has_progress());
+        let lag = self.publishing.pace.borrow().lag();
         self.line.update(|status| {
             status.stages = self.counters;
+            status.lag = lag;
             // What fired last still has to be decided.
             status.time_behind = behind || (status.time_behind && open);
         });

@@ -132,6 +132,7 @@ cases![
     appending::an_append_over_a_link_is_sent_over_it_or_not_at_all,
     reading::a_read_starts_anywhere_and_is_dense,
     reading::a_read_keeps_its_limits,
+    reading::a_read_tells_how_much_is_left,
     reading::a_read_outside_the_range_is_data_loss,
     reading::a_read_waits_for_an_append_and_no_longer_than_asked,
     reading::a_later_message_proves_the_earlier_ones,

@@ -12,6 +12,7 @@ pub struct RecordBatch {
     /// The bytes as read, and the bodies that had to be inflated.
     buffers: [Bytes; 2],
     entries: Vec<Entry>,
+    remaining: u64,
 }
 
 /// Where one record lies in a batch's buffers.
@@ -60,13 +61,25 @@ pub struct RecordRef<'b> {
 impl RecordBatch {
     /// A batch without records.
     pub fn empty(partition: Partition) -> Self {
-        RecordBatch { partition, buffers: [Bytes::new(), Bytes::new()], entries: vec![] }
+        RecordBatch { partition, buffers: [Bytes::new(), Bytes::new()], entries: vec![], remaining: 0 }
     }
 
     /// A batch over `raw` bytes and `inflated` bodies. Ranges outside the buffers read as empty; logs build them from
     /// checked lengths.
     pub fn new(partition: Partition, raw: Bytes, inflated: Bytes, entries: Vec<Entry>) -> Self {
-        RecordBatch { partition, buffers: [raw, inflated], entries }
+        RecordBatch { partition, buffers: [raw, inflated], entries, remaining: 0 }
+    }
+
+    /// The same batch, which says that the partition ended at `end` when it was read.
+    #[must_use]
+    pub fn with_end(mut self, end: Offset) -> Self {
+        self.remaining = self.next_offset().and_then(|next| end.distance_from(next)).unwrap_or(0);
+        self
+    }
+
+    /// How many records the partition had behind these when they were read; 0 when the log did not say.
+    pub fn remaining(&self) -> u64 {
+        self.remaining
     }
 
     /// The partition they were read from.
@@ -101,8 +114,8 @@ impl RecordBatch {
 
     /// To be taken piece by piece.
     pub fn into_pieces(self) -> Pieces {
-        let RecordBatch { partition, buffers, entries } = self;
-        Pieces { partition, buffers, taken: false, entries: entries.into_iter() }
+        let RecordBatch { partition, buffers, entries, remaining } = self;
+        Pieces { partition, buffers, taken: false, entries: entries.into_iter(), remaining }
     }
 
     fn share(&self, buffer: usize, part: &[u8]) -> Bytes {
@@ -126,6 +139,7 @@ pub struct Pieces {
     buffers: [Bytes; 2],
     entries: std::vec::IntoIter<Entry>,
     taken: bool,
+    remaining: u64,
 }
 
 impl Pieces {
@@ -143,7 +157,8 @@ impl Pieces {
         };
         let count = self.entries.as_slice().iter().take(records_max).take_while(fits).count().max(1);
         let entries = self.entries.by_ref().take(count).collect();
-        Some(RecordBatch { partition: self.partition.clone(), buffers: self.buffers.clone(), entries })
+        let remaining = self.remaining.saturating_add(self.entries.len() as u64);
+        Some(RecordBatch { partition: self.partition.clone(), buffers: self.buffers.clone(), entries, remaining })
     }
 }
 
@@ -224,7 +239,7 @@ mod tests {
         for (records_max, bytes_max, wanted) in
             [(100, 1 << 20, vec![10]), (4, 1 << 20, vec![4, 4, 2]), (100, 100, vec![4, 4, 2]), (1, 0, vec![1; 10])]
         {
-            let pieces: Vec<RecordBatch> = taken(batch(&bodies), records_max, bytes_max);
+            let pieces: Vec<RecordBatch> = taken(batch(&bodies).with_end(Offset::new(17)), records_max, bytes_max);
             assert_eq!(pieces.iter().map(RecordBatch::len).collect::<Vec<_>>(), wanted, "{records_max} {bytes_max}");
             let offsets: Vec<_> =
                 pieces.iter().flat_map(RecordBatch::iter).map(|record| record.offset().get()).collect();
@@ -232,7 +247,16 @@ mod tests {
             let lens: Vec<_> =
                 pieces.iter().flat_map(RecordBatch::iter).map(|record| record.body().unwrap().len()).collect();
             assert_eq!(lens, bodies.map(|bytes| bytes as usize));
+            let behind: Vec<u64> =
+                pieces.iter().map(|piece| piece.next_offset().unwrap().get() + piece.remaining()).collect();
+            assert_eq!(behind, vec![17; wanted.len()], "each says where the partition ended");
         }
+    }
+
+    #[test]
+    fn an_end_before_the_records_says_nothing() {
+        assert_eq!(batch(&[1, 1]).with_end(Offset::new(1)).remaining(), 0);
+        assert_eq!(batch(&[]).with_end(Offset::new(5)).remaining(), 0);
     }
 
     #[test]

@@ -113,8 +113,8 @@ pub(crate) enum Reading {
     NoQueue,
     /// Outside what can be read.
     Outside { first: u64, next: u64 },
-    /// These, from the asked offset on.
-    Records(Vec<Stored>),
+    /// These, from the asked offset on; the queue ends at `next`.
+    Records { records: Vec<Stored>, next: u64 },
     /// Nothing yet: to be asked again after the notification, or at the time.
     Nothing(Arc<Notify>, Option<Instant>),
 }
@@ -291,7 +291,7 @@ impl Broker {
         if records.is_empty() {
             return Reading::Nothing(queue.changed.clone(), queue.entries.get(next).map(|(_, at)| *at));
         }
-        Reading::Records(records)
+        Reading::Records { records, next: next as u64 }
     }
 
     /// Every message of a queue, shown or not, also those that retention has removed: the model's truth.

@@ -153,11 +153,11 @@ impl SimLog {
     }
 
     /// Waits until `from` can be read, at most `wait_max`; returns what there is.
-    async fn wait_for(&self, partition: &Partition, from: Offset, limit: ReadLimit) -> Result<Vec<Stored>> {
+    async fn wait_for(&self, partition: &Partition, from: Offset, limit: ReadLimit) -> Result<(Vec<Stored>, Offset)> {
         let until = Instant::now() + limit.wait_max;
         loop {
             let (changed, shown_at) = match self.read_now(partition, from, limit)? {
-                Reading::Records(records) => return Ok(records),
+                Reading::Records { records, next } => return Ok((records, Offset::new(next))),
                 Reading::NoQueue => return Err(no_queue(partition)),
                 Reading::Outside { first, next } => {
                     return Err(Error::data_loss(format!(
@@ -167,7 +167,7 @@ impl SimLog {
                 Reading::Nothing(changed, shown_at) => (changed, shown_at),
             };
             if Instant::now() >= until {
-                return Ok(vec![]);
+                return Ok((vec![], from));
             }
             tokio::select! {
                 biased;
@@ -299,10 +299,10 @@ impl Log for SimLog {
         limit.check()?;
         let broker = &partition.broker;
         self.request(Way::to(broker), Kind::Look, |_| Ok(())).await?;
-        let records = self.wait_for(partition, from, limit).await?;
+        let (records, end) = self.wait_for(partition, from, limit).await?;
         // The answer travels back, and meets what requests meet.
         self.request(Way::to(broker), Kind::Look, |_| Ok(())).await?;
-        Ok(crate::message::batch(partition, from, &records))
+        Ok(crate::message::batch(partition, from, &records).with_end(end))
     }
 
     async fn append(&self, partition: &Partition, batch: &MessageBatch) -> Result<Acked> {

@@ -13,13 +13,19 @@
 //! the place of a p99: a cost above it is as rare as a needless resend of TCP, it follows a slower broker within some epochs,
 //! and it needs two numbers.
 //!
+//! **In a backlog** no length keeps the target for what lies at its end: a task that would process what is behind its
+//! reads for longer than the target ([`Lag::time`]) makes its epochs as long as they may be, which is the fastest way out. A
+//! load that only long epochs can carry is held so at about a target of lag, instead of falling back for ever.
+//!
 //! **Why it settles.** A longer epoch has more to commit. With a cost of `a + b x length` the mean moves by an eighth of
 //! the way to its place each time, so the length goes to `(target - a) / (1 + b)`, without swinging as long as `b < 7`:
 //! as long as a commit is less than seven times as long as the epoch that it commits. One that is longer than its epoch is
 //! no longer within reach of a target anyway; the minimum holds then.
 
+use super::lag::Lag;
 use crate::Config;
 use crate::topology::{Subtopology, Topology};
+use onceflow_log::RecordBatch;
 use onceflow_types::Epoch;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -56,6 +62,7 @@ pub(crate) struct Pace {
     epoch_time_max: Duration,
     /// This task's part of the latency target.
     target: Option<Duration>,
+    lag: Lag,
     commit: Bound,
     publish: Bound,
     /// In order of their epochs.
@@ -74,19 +81,30 @@ impl Pace {
     /// For a task of `plan`: of the target it has the part of one in as many as a record passes on the longest way through.
     pub(crate) fn of(config: &Config, topology: &Topology, plan: &Subtopology) -> Pace {
         let part = |target: Duration| target / longest_way(topology, plan);
-        Pace::new(config.epoch_time, config.latency_target.map(part))
+        Pace::new(config.epoch_time, config.latency_target.map(part), plan.sources.len())
     }
 
-    fn new(epoch_time_max: Duration, target: Option<Duration>) -> Pace {
+    fn new(epoch_time_max: Duration, target: Option<Duration>, sources: usize) -> Pace {
         let (commit, publish) = (Bound::default(), Bound::default());
-        Pace { epoch_time_max, target, commit, publish, publishing: VecDeque::new() }
+        Pace { epoch_time_max, target, lag: Lag::new(sources), commit, publish, publishing: VecDeque::new() }
     }
 
     /// How long after its first record an epoch is sealed. The only place that decides it.
     pub(crate) fn epoch_time(&self) -> Duration {
-        let Some(target) = self.target else { return self.epoch_time_max };
+        let Some(target) = self.target.filter(|target| self.lag.time() <= *target) else { return self.epoch_time_max };
         let costs = self.commit.get() * 2 + self.publish.get();
         target.saturating_sub(costs).max(EPOCH_TIME_MIN).min(self.epoch_time_max)
+    }
+
+    /// A batch of a source was processed, in this time.
+    pub(crate) fn processed(&mut self, source: usize, batch: &RecordBatch, took: Duration) {
+        self.lag.saw(source, batch.remaining());
+        self.lag.processed(batch.len(), took);
+    }
+
+    /// Records that lie behind what was read.
+    pub(crate) fn lag(&self) -> u64 {
+        self.lag.records()
     }
 
     /// An epoch was committed, in this time.
@@ -160,7 +178,7 @@ mod tests {
     /// Lets epochs pass whose costs are a fixed part and a part that grows with the epoch, both in microseconds, with noise.
     /// Returns the lengths.
     fn run(target: u64, fixed: u64, per_mille: u64, noise: &[u64]) -> Vec<Duration> {
-        let mut pace = Pace::new(MAX, Some(millis(target)));
+        let mut pace = Pace::new(MAX, Some(millis(target)), 1);
         let mut lengths = vec![];
         for (number, noise) in (1..).zip(noise) {
             let length = pace.epoch_time();
@@ -229,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_slower_broker_is_followed_and_so_is_one_that_is_quick_again() {
-        let mut pace = Pace::new(MAX, Some(millis(100)));
+        let mut pace = Pace::new(MAX, Some(millis(100)), 1);
         let mut after = |cost, epochs| {
             (0..epochs).for_each(|_| pace.committed(millis(cost)));
             pace.epoch_time()
@@ -241,8 +259,22 @@ mod tests {
     }
 
     #[test]
+    fn a_backlog_is_worked_off_in_long_epochs_and_its_end_in_short_ones() {
+        let mut pace = Pace::new(MAX, Some(millis(100)), 1);
+        (0..50).for_each(|_| pace.committed(millis(10)));
+        let short = pace.epoch_time();
+        assert!(short < millis(90), "{short:?}");
+        // Ten microseconds each: ten thousand records are a target.
+        pace.lag.processed(100, millis(1));
+        pace.lag.saw(0, 10_001);
+        assert_eq!(pace.epoch_time(), MAX);
+        pace.lag.saw(0, 10_000);
+        assert_eq!(pace.epoch_time(), short);
+    }
+
+    #[test]
     fn without_a_target_nothing_is_changed() {
-        let mut pace = Pace::new(MAX, None);
+        let mut pace = Pace::new(MAX, None, 1);
         pace.committed(millis(500));
         pace.decided(Epoch::new(1), 1, Duration::ZERO);
         assert_eq!(pace.epoch_time(), MAX);
@@ -251,7 +283,7 @@ mod tests {
 
     #[test]
     fn epochs_that_are_never_answered_are_forgotten() {
-        let mut pace = Pace::new(MAX, Some(millis(100)));
+        let mut pace = Pace::new(MAX, Some(millis(100)), 1);
         (1..1_000).for_each(|epoch| pace.decided(Epoch::new(epoch), 1, Duration::ZERO));
         assert_eq!(pace.publishing.len(), PUBLISHING_MAX);
         pace.acknowledged(Epoch::new(1), millis(50));

@@ -202,7 +202,8 @@ impl Log for TestLog {
             room
         });
         let count = fits.count();
-        Ok(batch(partition, rest.get(..count).unwrap_or_default(), start))
+        let records = batch(partition, rest.get(..count).unwrap_or_default(), start);
+        Ok(records.with_end(Offset::new(queue.len() as u64)))
     }
 
     async fn append(&self, partition: &Partition, messages: &MessageBatch) -> Result<Acked> {

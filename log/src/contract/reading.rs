@@ -1,4 +1,4 @@
-//! Reads: rules 4, 5 and 11.
+//! Reads: rules 4, 5, 11 and 14.
 
 use super::Subject;
 use super::support::{CALL_WITHIN, Room, Seen, after, batch, must, must_fail};
@@ -40,6 +40,21 @@ pub(super) async fn a_read_keeps_its_limits(subject: &dyn Subject) {
         let error = must_fail("read", room.log.read(&queue, Offset::ZERO, zero)).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
     }
+}
+
+pub(super) async fn a_read_tells_how_much_is_left(subject: &dyn Subject) {
+    let room = Room::new(subject, 1).await;
+    let queue = room.queue();
+    must("append", room.log.append(&queue, &batch(["a", "b", "c", "d", "e"]))).await;
+    room.wait_for_next(&queue, after(Offset::ZERO, 5)).await;
+    for (from, records_max) in [(0, 1), (1, 3), (2, 2), (0, 5), (4, 9)] {
+        let limit = ReadLimit { records_max, ..NO_WAIT };
+        let records = must("read", room.log.read(&queue, after(Offset::ZERO, from), limit)).await;
+        let behind = (5 - from - records.len()) as u64;
+        assert_eq!(records.remaining(), behind, "rule 14: from={from} records_max={records_max}");
+    }
+    let nothing = must("read", room.log.read(&queue, after(Offset::ZERO, 5), NO_WAIT)).await;
+    assert_eq!(nothing.remaining(), 0, "rule 14");
 }
 
 pub(super) async fn a_read_outside_the_range_is_data_loss(subject: &dyn Subject) {

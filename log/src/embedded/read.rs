@@ -49,7 +49,8 @@ pub(super) fn read(store: &Store, queue: &Queue, from: Offset, limit: ReadLimit)
         readable(queue, from)?;
         return Err(hole(queue, from));
     }
-    Ok(RecordBatch::new(queue.partition.clone(), Bytes::from(reading.bytes), Bytes::new(), reading.entries))
+    let records = RecordBatch::new(queue.partition.clone(), Bytes::from(reading.bytes), Bytes::new(), reading.entries);
+    Ok(records.with_end(end))
 }
 
 /// The first offset stored at or after `time`. Times do not go back within a queue, so it is found by halving.

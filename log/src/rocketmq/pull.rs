@@ -84,7 +84,7 @@ fn found(partition: &Partition, from: Offset, limit: ReadLimit, reply: &Reply) -
             "broker went past messages it did not send: partition={partition} asked={from} sent to={decoded} went to={next}"
         )));
     }
-    Ok(Pulled::Records(records))
+    Ok(Pulled::Records(records.with_end(reply.offset("maxOffset")?)))
 }
 
 fn missing(partition: &Partition, from: Offset, reply: &Reply) -> Result<Pulled> {
