@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const RECORDS: u64 = 100;
 const HELD: u64 = 50;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A copy that waits at one record until it is let go on.
 fn held(arrived: SyncSender<()>, go_on: Receiver<()>) -> Topology {

@@ -16,6 +16,8 @@ const KEYS: &str = "KEYS";
 
 /// Longer than any single call may take (rule 11).
 pub(super) const CALL_WITHIN: Duration = Duration::from_mins(1);
+/// Pause between two looks at where a queue ends.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A name that no earlier run has used.
 pub(super) fn unique(what: &str) -> String {
@@ -99,6 +101,7 @@ impl<'s> Room<'s> {
 
     /// Reads from `from` until `offset_last` was read, however long that takes within the log's notes.
     pub(super) async fn read_through(&self, queue: &Partition, from: Offset, offset_last: Offset) -> Vec<Seen> {
+        self.wait_for_next(queue, offset_last.next()).await;
         let limit = ReadLimit { records_max: 100, bytes_max: 1 << 20, wait_max: Duration::from_millis(100) };
         let reading = async {
             let (mut seen, mut next) = (vec![], from);
@@ -120,10 +123,16 @@ impl<'s> Room<'s> {
             .unwrap_or_else(|_| panic!("rule 5: {queue} {offset_last} not read in {within:?}"))
     }
 
-    /// Waits until the queue says that `next` is its next offset.
+    /// Waits until the queue says that `next` is its next offset, or a later one: an acknowledged message may show later
+    /// (rule 5), and until then its offset is out of range.
     pub(super) async fn wait_for_next(&self, queue: &Partition, next: Offset) {
-        let offset_last = next.get().checked_sub(1).map(Offset::new).expect("something was appended");
-        self.read_through(queue, offset_last, offset_last).await;
+        let waiting = async {
+            while must("offsets", self.log.offsets(queue)).await.next < next {
+                sleep(LOOK_PAUSE).await;
+            }
+        };
+        let within = self.subject.notes().visible_within;
+        timeout(within, waiting).await.unwrap_or_else(|_| panic!("rule 5: {queue} {next} not shown in {within:?}"));
     }
 }
 
