@@ -32,8 +32,8 @@ pub struct Config {
     /// \[none\]. With it an epoch lasts as long as the target leaves room for, and at most `epoch_time`: the measured times
     /// of sealing, committing and publishing are taken off, and so many tasks as a record passes one behind the other
     /// share the target. Epochs stay as long as they can, for throughput. What the target cannot do is make up for commits
-    /// that take longer than it: then epochs last 5 ms. A task whose sources have more behind what it read than it can
-    /// process within the target works that off first, in epochs of `epoch_time`.
+    /// that take longer than it: then epochs last 5 ms. While a task would process what its sources have behind it for
+    /// longer than its share of the target, the target is given up for throughput: epochs last `epoch_time`.
     pub latency_target: Option<Duration>,
     /// An epoch is sealed this long after its first record \[200 ms\]. Must be below half of the broker's
     /// `transactionTimeOut` (6 s), or halves are checked while they are still open.

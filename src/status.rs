@@ -87,8 +87,8 @@ pub struct TaskStatus {
     pub published_through: Epoch,
     /// The next offset to read, per source partition, as of the last decided epoch.
     pub offsets: Offsets,
-    /// Its consumer lag: how many records its sources had behind those that it processed last, when those were read. 0 before
-    /// the first read.
+    /// Its consumer lag: how many messages its sources had behind those that it processed last, when those were read. A
+    /// frame of records is one message. 0 while it does not work here, and until its first read.
     pub lag: u64,
     /// Whether windows or timers were due that no epoch had room for yet; until the last of them is decided.
     pub time_behind: bool,

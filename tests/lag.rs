@@ -1,4 +1,4 @@
-//! How far a job is behind its input, as its status tells it.
+//! How far a job is behind its input, as its status tells it, and what it makes of a latency target.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "helpers of tests")]
 
@@ -31,18 +31,23 @@ fn held(arrived: SyncSender<()>, go_on: Receiver<()>) -> Topology {
     builder.build().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_status_tells_how_many_records_lie_behind_what_was_processed() {
-    let directory = tempfile::tempdir().unwrap();
+/// A log whose input holds so many records.
+async fn full_log(directory: &std::path::Path, records: u64) -> Arc<dyn Log> {
     let options = EmbeddedOptions { sync: Sync::Never, ..EmbeddedOptions::default() };
-    let log: Arc<dyn Log> = Arc::new(EmbeddedLog::open(directory.path(), options).unwrap());
+    let log: Arc<dyn Log> = Arc::new(EmbeddedLog::open(directory, options).unwrap());
     for topic in ["in", "out"] {
         log.create_topic(&TopicSpec { topic: topic.into(), queues: Queues::PerBroker(1) }).await.unwrap();
     }
     let mut batch = MessageBatch::default();
-    (0..RECORDS).for_each(|record| batch.push(b"", record.to_string().as_bytes()).unwrap());
+    (0..records).for_each(|record| batch.push(b"", record.to_string().as_bytes()).unwrap());
     log.append(&log.partitions("in").await.unwrap()[0], &batch).await.unwrap();
+    log
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_tells_how_many_records_lie_behind_what_was_processed() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = full_log(directory.path(), RECORDS).await;
     let ((arrived, arrival), (go, go_on)) = (sync_channel(1), sync_channel(1));
     let config = Config { read_records_max: 10, ..Config::default() };
     let runtime = Runtime::builder(held(arrived, go_on), log, Arc::new(MemoryStores::default())).config(config);
@@ -54,5 +59,32 @@ async fn the_status_tells_how_many_records_lie_behind_what_was_processed() {
     go.send(()).unwrap();
     assert!(runtime.wait_caught_up(PATIENCE).await.unwrap(), "{:#?}", runtime.status());
     assert_eq!(lag(&runtime), 0);
+    runtime.drain().await.unwrap();
+}
+
+/// A record takes a millisecond or more, so 400 of them are 20 targets and more: in epochs that keep the target there would
+/// be at least as many. The last 20 records or so are within the target, and may be as many epochs of 5 ms as they take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_worked_off_in_long_epochs_whatever_the_latency_target() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = full_log(directory.path(), 400).await;
+    let builder = StreamBuilder::new("lag").unwrap();
+    let slow = builder.source("in", Utf8).start(StartPolicy::Earliest).map(|line: String| {
+        std::thread::sleep(Duration::from_millis(1));
+        line
+    });
+    slow.sink("out", "out", Utf8);
+    let config = Config {
+        latency_target: Some(Duration::from_millis(20)),
+        epoch_time: Duration::from_secs(2),
+        // An epoch ends between two reads.
+        read_records_max: 4,
+        ..Config::default()
+    };
+    let runtime = Runtime::builder(builder.build().unwrap(), log, Arc::new(MemoryStores::default())).config(config);
+    let mut runtime = runtime.start().await.unwrap();
+    assert!(runtime.wait_caught_up(PATIENCE).await.unwrap(), "{:#?}", runtime.status());
+    let epochs: u64 = runtime.status().values().map(|status| status.protocol.epochs).sum();
+    assert!(epochs <= 12, "epochs={epochs}");
     runtime.drain().await.unwrap();
 }

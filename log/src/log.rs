@@ -151,7 +151,8 @@ pub enum Queues {
 ///     the log says. Two handles may see different members for a while, and one that is alive may be missing: only who
 ///     does which work may depend on it, never what is right. A log that one process uses has no other members.
 /// 14. **A read tells how much is left.** [`RecordBatch::remaining`] of what [`read`](Self::read) returns is how many records
-///     the partition had behind them when the log answered: it may be more by now, and fewer while a read lags.
+///     the partition had behind them when the log answered, those left out that reads do not show yet (rule 5). Without
+///     records it is 0.
 #[async_trait]
 pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// What one message may be at most: body and properties together, in bytes, with the log's reserve taken off.

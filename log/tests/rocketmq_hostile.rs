@@ -218,6 +218,29 @@ fn a_pull_with_a_gap_a_repeat_or_another_place_is_data_loss_and_moves_nothing() 
 }
 
 #[test]
+fn an_end_that_cannot_be_is_refused_and_one_before_the_records_says_nothing() {
+    run(async {
+        let fake = Fake::start().await;
+        let log = open(&fake, 10).await;
+        let body = stored(5, 0, 1, b"x", "");
+        let answer = |end: &str| {
+            let places = format!(r#"{{"nextBeginOffset":"6","minOffset":"0"{end}}}"#);
+            fake.answer(PULL, Answer { body: body.clone(), ..Answer::fields(0, &places) });
+        };
+        for hostile in ["", r#","maxOffset":"x""#, r#","maxOffset":"-1""#] {
+            answer(hostile);
+            let error = log.read(&queue(), Offset::new(5), LIMIT).await.expect_err("no end");
+            assert_eq!(error.kind(), ErrorKind::Retry, "{hostile}: {error:?}");
+        }
+        for (end, remaining) in [("0", 0), ("6", 0), ("9", 3), ("9223372036854775807", i64::MAX as u64 - 6)] {
+            answer(&format!(r#","maxOffset":"{end}""#));
+            assert_eq!(log.read(&queue(), Offset::new(5), LIMIT).await.unwrap().remaining(), remaining, "{end}");
+        }
+        log.close().await;
+    });
+}
+
+#[test]
 fn times_at_the_extremes_are_times() {
     run(async {
         let fake = Fake::start().await;

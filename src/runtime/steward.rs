@@ -222,7 +222,7 @@ impl Steward {
                 (true, None) => self.take(&task, now),
                 (true, Some(running)) if running.draining.is_none() => {}
                 (false, None) => self.job.board.line(&task).update(|status| {
-                    (status.state, status.generation) = (Standing::Standby, None);
+                    (status.state, status.generation, status.lag) = (Standing::Standby, None, 0);
                 }),
                 (_, Some(running)) => running.give(&task, &self.job, now),
             }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+/// How many records the mean time of one looks back over.
+const RECORDS_OF_MEAN: u32 = 1_024;
+
 /// What lies behind the records that were read, and how long the task would process it.
 #[derive(Clone, Debug)]
 pub(crate) struct Lag {
     /// Records behind the last batch of each source, as its read saw them.
     records: Vec<u64>,
-    /// How long one record takes to be processed: a smoothed mean, with a gain of 1/8.
+    /// How long one record takes to be processed: a smoothed mean, each record with a gain of one in [`RECORDS_OF_MEAN`].
     of_each: Option<Duration>,
 }
 
@@ -25,8 +28,11 @@ impl Lag {
 
     /// So many records were processed, in this time.
     pub(crate) fn processed(&mut self, records: usize, took: Duration) {
-        let Some(sample) = u32::try_from(records).ok().and_then(|records| took.checked_div(records)) else { return };
-        self.of_each = Some(self.of_each.map_or(sample, |mean| (mean * 7 + sample) / 8));
+        let records = u32::try_from(records).unwrap_or(u32::MAX);
+        let Some(sample) = took.checked_div(records) else { return };
+        let weight = records.min(RECORDS_OF_MEAN);
+        let smoothed = |mean: Duration| (mean * (RECORDS_OF_MEAN - weight) + sample * weight) / RECORDS_OF_MEAN;
+        self.of_each = Some(self.of_each.map_or(sample, smoothed));
     }
 
     /// Records behind what was read, of all sources.
@@ -67,8 +73,12 @@ mod tests {
         assert_eq!(lag.time(), Duration::ZERO, "no record, no sample");
         lag.processed(10, Duration::from_millis(10));
         assert_eq!(lag.time(), Duration::from_secs(1));
-        (0..40).for_each(|_| lag.processed(10, Duration::from_millis(20)));
-        assert!(lag.time() > Duration::from_millis(1_980), "{:?}", lag.time());
+        lag.processed(1, Duration::from_millis(100));
+        assert!(lag.time() < Duration::from_millis(1_100), "one slow record: {:?}", lag.time());
+        (0..500).for_each(|_| lag.processed(10, Duration::from_millis(20)));
+        assert!(lag.time().abs_diff(Duration::from_secs(2)) < Duration::from_millis(20), "{:?}", lag.time());
+        lag.processed(5_000, Duration::from_secs(15));
+        assert_eq!(lag.time(), Duration::from_secs(3), "nothing is left of those before");
     }
 
     #[test]

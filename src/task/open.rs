@@ -53,6 +53,7 @@ pub(crate) async fn open(
     line.update(|status| {
         status.state = Standing::Restoring;
         status.restore = RestoreProgress::default();
+        status.lag = 0;
         status.protocol.openings += 1;
     });
     let journal_topic = crate::topics::journal(&job.topology.job, &plan.name);

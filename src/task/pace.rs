@@ -13,9 +13,10 @@
 //! the place of a p99: a cost above it is as rare as a needless resend of TCP, it follows a slower broker within some epochs,
 //! and it needs two numbers.
 //!
-//! **In a backlog** no length keeps the target for what lies at its end: a task that would process what is behind its
-//! reads for longer than the target ([`Lag::time`]) makes its epochs as long as they may be, which is the fastest way out. A
-//! load that only long epochs can carry is held so at about a target of lag, instead of falling back for ever.
+//! **In a backlog** the target is given up: what lies at the end of it is late whatever the epochs are, and short ones make
+//! it later. A task that would process what is behind its reads for longer than its target ([`Lag::time`]) makes its epochs
+//! as long as they may be. So a load that only long epochs can carry does not fall back for ever. Reads, commits and other
+//! tasks of the thread are not in that time, so on the clock the lag is longer than the target before it counts.
 //!
 //! **Why it settles.** A longer epoch has more to commit. With a cost of `a + b x length` the mean moves by an eighth of
 //! the way to its place each time, so the length goes to `(target - a) / (1 + b)`, without swinging as long as `b < 7`:
@@ -167,6 +168,8 @@ mod tests {
     use super::*;
     use crate::codec::Utf8;
     use crate::topology::StreamBuilder;
+    use onceflow_log::{Body, Entry};
+    use onceflow_types::{Offset, Partition, Timestamp};
     use proptest::prelude::*;
 
     const MAX: Duration = Duration::from_millis(200);
@@ -264,12 +267,26 @@ mod tests {
         (0..50).for_each(|_| pace.committed(millis(10)));
         let short = pace.epoch_time();
         assert!(short < millis(90), "{short:?}");
-        // Ten microseconds each: ten thousand records are a target.
-        pace.lag.processed(100, millis(1));
-        pace.lag.saw(0, 10_001);
+        let entry = Entry {
+            offset: Offset::ZERO,
+            born: Timestamp::MIN,
+            stored: Timestamp::MIN,
+            body: Body::Plain(0..0),
+            properties: 0..0,
+        };
+        let read = |end| {
+            let queue = Partition::new("in", "broker", 0);
+            RecordBatch::new(queue, "".into(), "".into(), vec![entry.clone()]).with_end(Offset::new(end))
+        };
+        // A millisecond each: a hundred records are a target.
+        pace.processed(0, &read(102), millis(1));
+        assert_eq!((pace.lag(), pace.epoch_time()), (101, MAX));
+        pace.processed(0, &read(101), millis(1));
+        assert_eq!((pace.lag(), pace.epoch_time()), (100, short));
+        pace.processed(0, &read(1_000), millis(1));
         assert_eq!(pace.epoch_time(), MAX);
-        pace.lag.saw(0, 10_000);
-        assert_eq!(pace.epoch_time(), short);
+        pace.processed(0, &RecordBatch::empty(Partition::new("in", "broker", 0)), millis(0));
+        assert_eq!((pace.lag(), pace.epoch_time()), (0, short), "a read that found the end");
     }
 
     #[test]

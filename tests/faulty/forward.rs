@@ -38,7 +38,7 @@ impl FaultyLog {
             }
             Some(there) => {
                 let records_max = limit.records_max.min(usize::try_from(there).unwrap());
-                self.inner.read(place, from, ReadLimit { records_max, ..limit }).await
+                Ok(self.inner.read(place, from, ReadLimit { records_max, ..limit }).await?.with_end(end))
             }
         }
     }
@@ -194,5 +194,6 @@ fn relabelled(batch: &RecordBatch, partition: &Partition) -> RecordBatch {
         properties: 0..0,
     });
     let entries: Vec<Entry> = entries.collect();
-    RecordBatch::new(partition.clone(), Bytes::from(raw), Bytes::new(), entries)
+    let end = batch.next_offset().map_or(Offset::ZERO, |next| next.plus(batch.remaining()));
+    RecordBatch::new(partition.clone(), Bytes::from(raw), Bytes::new(), entries).with_end(end)
 }
