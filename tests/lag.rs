@@ -69,6 +69,7 @@ async fn a_backlog_is_worked_off_in_long_epochs_whatever_the_latency_target() {
     let directory = tempfile::tempdir().unwrap();
     let log = full_log(directory.path(), 400).await;
     let builder = StreamBuilder::new("lag").unwrap();
+    #[allow(clippy::disallowed_methods, reason = "the time of a record is what this is about")]
     let slow = builder.source("in", Utf8).start(StartPolicy::Earliest).map(|line: String| {
         std::thread::sleep(Duration::from_millis(1));
         line
